@@ -1,0 +1,90 @@
+/* A decoding session: one sequence, its KV cache sharded over the ranks of a cluster, a model on every rank.
+   Rank 0 (the coordinator) drives it through the functions marked Coordinator; every other rank sits in dw_session_serve. */
+#ifndef DW_DECODE_SESSION_H
+#define DW_DECODE_SESSION_H
+
+#include "base/pool.h"
+#include "model/model.h"
+#include "mpi/transport.h"
+
+typedef enum { DW_DENSE, DW_CONDENSATE } dw_attention_mode;
+
+/* The condensate set: the first `anchor` positions, the last `window` (the row itself included), the best `keys` by score. */
+typedef struct {
+    dw_attention_mode mode;
+    int64_t anchor;
+    int64_t window;
+    int64_t keys;
+} dw_policy;
+
+typedef struct {
+    int64_t context; /* most positions the cache can hold */
+    dw_type key_type;   /* DW_F32, DW_F16, DW_BF16 */
+    dw_type value_type; /* DW_F32, DW_F16, DW_BF16 */
+    dw_policy policy;   /* for sparse rows */
+    int64_t chunk;      /* rows of one prefill pass; never changes a bit of the result. 0: default */
+} dw_session_config;
+
+/* Certified bounds of the softmax mass left out, over the sparse rows decoded so far, their layers and heads. */
+typedef struct {
+    int64_t count; /* rows * layers * heads; 0: no sparse row yet */
+    double mean_low, mean_high;
+    double max_low, max_high;
+    int64_t max_position;
+    int64_t max_layer;
+    int64_t max_head;
+} dw_omitted;
+
+/* Seconds of rank 0 spent in each part, summed over passes. */
+typedef struct {
+    double linear;  /* linear layers, norms, activations, embedding, head */
+    double score;   /* scanning its own shard: scores, weights, values, candidates */
+    double reduce;  /* sending, receiving, merging */
+    double attend;  /* turning merged partial sums or proposals into outputs */
+    double wait;    /* blocked on other ranks (a part of reduce) */
+} dw_times;
+
+/* What one rank uses, in bytes. */
+typedef struct {
+    int32_t rank;
+    char host[60];
+    int64_t weights, kv, screen, buffers, peak_rss;
+} dw_rank_memory;
+
+typedef struct dw_session dw_session;
+
+/* Collective: every rank with the same config and model. Allocates the shard and all buffers; agrees on failure, so that either
+   every rank has a session or every rank has the same error. model, pool and transport are borrowed. */
+dw_status dw_session_create(dw_session **out, const dw_model *model, dw_transport *transport, dw_pool *pool,
+                            const dw_kernels *kernels, const dw_session_config *config, dw_error *err);
+/* Local. */
+void dw_session_destroy(dw_session *session);
+
+/* Every rank but 0: works for the coordinator until it calls dw_session_finish (then DW_OK) or something fails. */
+dw_status dw_session_serve(dw_session *session, dw_error *err);
+
+/* Coordinator. Appends count ids to the sequence. The rows before the last `sparse` ones attend densely, the last `sparse`
+   rows (0..count) by config.policy. logits: [wanted][vocabulary] for the last `wanted` rows (0..count), or NULL with 0.
+   DW_USAGE when the context is full or an id is outside the vocabulary; DW_RUNTIME for non-finite values (names layer, head, rank). */
+dw_status dw_session_append(dw_session *session, const int32_t *ids, int64_t count, int64_t sparse, float *logits,
+                            int64_t wanted, dw_error *err);
+
+/* Coordinator. Fills the cache up to `positions` with pseudo-random keys and values (a benchmark of depth needs no prefill). */
+dw_status dw_session_fill(dw_session *session, int64_t positions, dw_error *err);
+
+/* Coordinator. Forgets all positions from `positions` on. */
+dw_status dw_session_truncate(dw_session *session, int64_t positions, dw_error *err);
+
+/* Coordinator. Lets the other ranks leave dw_session_serve; collects every rank's memory and traffic first:
+   memory [ranks], *traffic summed over ranks. Either may be NULL. */
+dw_status dw_session_finish(dw_session *session, dw_rank_memory *memory, dw_traffic *traffic, dw_error *err);
+
+/* Coordinator, local. */
+int64_t dw_session_positions(const dw_session *session);
+void dw_session_times(const dw_session *session, dw_times *times);      /* since creation */
+void dw_session_omitted(const dw_session *session, dw_omitted *omitted); /* since creation */
+
+/* Coordinator: traffic of all ranks so far (one small gather). */
+dw_status dw_session_traffic(dw_session *session, dw_traffic *traffic, dw_error *err);
+
+#endif

@@ -1,0 +1,83 @@
+/* The table of kernels. Portable C ("scalar") is the definition of every operator, roundings included; an instruction set
+   only overwrites slots, and every slot gives the definition's bits (docs/numerics.md; tests/unit/kernels_*).
+   All kernels are local, allocate nothing, and expect finite input and the float state of dw_set_float_state. */
+#ifndef DW_KERNELS_KERNELS_H
+#define DW_KERNELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/types.h"
+
+enum {
+    DW_BLOCK = 64,      /* keys of a KV block */
+    DW_LANES = 16,      /* partial sums of every sum along a vector */
+    DW_LINEAR_ROWS = 4, /* most rows of one call of linear[] */
+    DW_MAX_HEAD_DIM = 512
+};
+
+/* Floats from one row of activations to the next: inputs rounded up to whole lanes. The surplus must be zero. */
+static inline int64_t dw_padded(int64_t inputs)
+{
+    return (inputs + DW_LANES - 1) / DW_LANES * DW_LANES;
+}
+
+typedef struct dw_kernels {
+    const char *name; /* "scalar", "avx2", "avx512" */
+
+    /* y[r * y_stride + o] = w[o] . x[r] for r < rows (1..DW_LINEAR_ROWS), o < outputs.
+       w: `outputs` rows of one storage type, dw_row_bytes apart. x: rows of dw_padded(inputs) floats, x_stride apart, zero
+       from `inputs` on.
+       Definition: weight i is widened to float exactly as dequantize does; lane l (0..15) starts at +0 and takes
+       fma(w[i], x[i], lane) for i = l, l+16, ... up to dw_padded(inputs) (absent weights are +0); the dot product is the
+       lanes added in halves: lane[l] += lane[l+8], then 4, 2, 1. */
+    void (*linear[DW_TYPE_COUNT])(float *y, int64_t y_stride, const void *w, int64_t outputs, const float *x, int64_t x_stride,
+                                  int rows, int64_t inputs);
+
+    /* out[0 .. dw_padded(inputs)) = the numbers of one row widened to float, zeros behind. F16/BF16 exact; Q8_0 d*q;
+       Q4_1 fma(d, q, m), which is also d*q rounded plus m rounded since d*q is exact. */
+    void (*dequantize[DW_TYPE_COUNT])(float *out, const void *row, int64_t inputs);
+
+    /* The same dot products as linear[DW_F32], for a tile of any size: w is [outputs] rows w_stride apart, x is [rows] rows
+       x_stride apart, both zero-padded to dw_padded(inputs). y[r * y_stride + o]. */
+    void (*linear_tile)(float *y, int64_t y_stride, const float *w, int64_t w_stride, int64_t outputs, const float *x,
+                        int64_t x_stride, int64_t rows, int64_t inputs);
+
+    /* out[i] = 2^x[i], x[i] <= 126: r = nearest integer, polynomial of degree 7 in x - r by Horner's FMA chain
+       (kernels/exp2.h), exponent added as an integer; +0 below -125. In place allowed. */
+    void (*exp2)(float *out, const float *x, int64_t n);
+
+    /* gate[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + 2^(-x log2 e)), the exponent clamped to -125..125. */
+    void (*silu_mul)(float *gate, const float *up, int64_t n);
+
+    /* Raw scores of n vectors against one block: out[i * DW_BLOCK + j] = q[i] . K[j], one FMA chain from +0 in channel
+       order. q: [n] rows of d floats, q_stride apart. k: one block [d][DW_BLOCK] of the type of the slot. */
+    void (*scores[DW_TYPE_COUNT])(float *out, const float *q, int64_t q_stride, int n, const void *k, int d);
+
+    /* Softmax weights of one row of one block. s: [DW_BLOCK] raw scores, scale = log2(e) / sqrt(d); mask bit j: key j counts.
+       *exponent = ceil(largest counted s * scale); w[j] = 2^fma(s[j], scale, -*exponent) for counted keys, exactly +0 for
+       the others (in place allowed); *sum = the weights added in DW_LANES lanes (index mod 16), then halves. mask must not be 0.
+       Returns the largest counted raw score (the caller checks that |it * scale| < 2^30 before it uses the rest). */
+    float (*weights)(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum);
+
+    /* out[i * d + c] = sum over the keys j of the block, in order, of w[i * DW_BLOCK + j] * V[j][c]: one FMA chain from +0.
+       v: one block [DW_BLOCK][d] of the type of the slot. Keys outside first..last (0..63) have weight +0 in every row. */
+    void (*values[DW_TYPE_COUNT])(float *out, const float *w, int n, const void *v, int d, int first, int last);
+
+    /* Adds rint(o[c] * scale) << shift, split at 28 bits, to low[c] (its low 28 bits, >= 0) and high[c] (the rest, floor).
+       scale is a power of two, |o[c] * scale| < 2^35, 0 <= shift < 28; low may be NULL (dropped). See attention/partial.h. */
+    void (*add_limbs)(int64_t *low, int64_t *high, const float *o, int64_t n, float scale, int shift);
+} dw_kernels;
+
+/* The best table that this CPU can run, or the one that the environment variable DEWPOINT_ISA names ("scalar", "avx2",
+   "avx512"); NULL when that name is unknown or this CPU can not run it. Never changes during a run. */
+const dw_kernels *dw_kernels_best(void);
+
+/* By name; NULL when unknown or not runnable here. */
+const dw_kernels *dw_kernels_named(const char *name);
+
+extern const dw_kernels dw_kernels_scalar;
+extern const dw_kernels dw_kernels_avx2;   /* AVX2, FMA, F16C; may only be called where the CPU has them */
+extern const dw_kernels dw_kernels_avx512; /* AVX-512 F, BW, DQ, VL besides */
+
+#endif

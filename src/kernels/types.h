@@ -1,0 +1,25 @@
+/* Storage types of weights and of the KV cache. */
+#ifndef DW_KERNELS_TYPES_H
+#define DW_KERNELS_TYPES_H
+
+#include <stdint.h>
+
+typedef enum { DW_F32, DW_F16, DW_BF16, DW_Q8_0, DW_Q4_1, DW_TYPE_COUNT } dw_type;
+
+/* A type stores `elements` numbers in `bytes` bytes, block after block. GGUF numbers the types as ggml does. */
+typedef struct {
+    const char *name; /* as users write it: "F32", "Q4_1" */
+    int elements;
+    int bytes;
+    int gguf_id;
+} dw_type_info;
+
+extern const dw_type_info dw_types[DW_TYPE_COUNT];
+
+/* Bytes of one row of `elements` numbers; elements must be a multiple of the type's block. */
+static inline int64_t dw_row_bytes(dw_type type, int64_t elements)
+{
+    return elements / dw_types[type].elements * dw_types[type].bytes;
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* GGUF v2 and v3 container (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): metadata and tensors of a mapped
+   file. Every length, count and offset is checked against the file before it is used; a damaged file gives DW_INPUT with a
+   message that names the file and the key or tensor. */
+#ifndef DW_MODEL_GGUF_H
+#define DW_MODEL_GGUF_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "kernels/linear.h"
+
+typedef struct dw_gguf dw_gguf;
+
+typedef struct {
+    const char *data; /* not terminated, any bytes */
+    int64_t length;
+} dw_string;
+
+/* Maps path read-only. The data of matrices and strings found later point into the map and live until dw_gguf_close. */
+dw_status dw_gguf_open(dw_gguf **out, const char *path, dw_error *err);
+void dw_gguf_close(dw_gguf *file);
+const char *dw_gguf_path(const dw_gguf *file);
+int64_t dw_gguf_bytes(const dw_gguf *file);
+
+/* Metadata by key. Where `found` is given, an absent key sets *found = 0, leaves *value and is no error; with found NULL it
+   is DW_INPUT "FILE: metadata key KEY is missing". A value of another kind is DW_INPUT either way. Any integer type is
+   accepted where an integer is asked (in range), f32 and f64 and integers where a float is. */
+dw_status dw_gguf_int(const dw_gguf *file, const char *key, int64_t *value, int *found, dw_error *err);
+dw_status dw_gguf_float(const dw_gguf *file, const char *key, double *value, int *found, dw_error *err);
+dw_status dw_gguf_bool(const dw_gguf *file, const char *key, int *value, int *found, dw_error *err);
+dw_status dw_gguf_string(const dw_gguf *file, const char *key, dw_string *value, int *found, dw_error *err);
+
+/* Arrays. *out (dw_free) holds *count entries. */
+dw_status dw_gguf_strings(const dw_gguf *file, const char *key, dw_string **out, int64_t *count, int *found, dw_error *err);
+dw_status dw_gguf_ints(const dw_gguf *file, const char *key, int64_t **out, int64_t *count, int *found, dw_error *err);
+dw_status dw_gguf_floats(const dw_gguf *file, const char *key, float **out, int64_t *count, int *found, dw_error *err);
+
+/* A tensor of one or two dimensions as a matrix [outputs][inputs] (one dimension: outputs 1). Its shape must be the given
+   one, -1 for "any". A type that Dewpoint does not know is DW_INPUT naming tensor and type. */
+dw_status dw_gguf_matrix(const dw_gguf *file, const char *name, int64_t outputs, int64_t inputs, dw_matrix *value, int *found,
+                         dw_error *err);
+
+#endif

@@ -1,0 +1,46 @@
+/* Text to token ids and back, as the model's own vocabulary says. Read-only after loading; shared by threads. */
+#ifndef DW_TOKENIZER_TOKENIZER_H
+#define DW_TOKENIZER_TOKENIZER_H
+
+#include "base/error.h"
+#include "model/gguf.h"
+
+typedef struct dw_tokenizer dw_tokenizer;
+
+/* Byte-level BPE from the GGUF keys tokenizer.ggml.*. *out = NULL and DW_OK when the file has no tokenizer (ids only).
+   DW_INPUT: another model kind than gpt2, an unknown pre-tokenizer, merges of unknown tokens, ids out of range. */
+dw_status dw_tokenizer_load(dw_tokenizer **out, const dw_gguf *file, dw_error *err);
+void dw_tokenizer_free(dw_tokenizer *tokenizer);
+
+int64_t dw_tokenizer_size(const dw_tokenizer *tokenizer);
+
+/* Ids of text (length bytes, valid UTF-8, may hold U+0000). Nothing is added in front or behind. Strings of control tokens in
+   the text become those tokens when parse_special is set, else they are ordinary text; user-defined (added, not special)
+   tokens are always recognised. *ids (dw_free) has *count entries; an empty text gives none.
+   Invalid UTF-8: DW_INPUT "invalid UTF-8 at byte N" (see dw_utf8_check). Cost is linear in length. */
+dw_status dw_tokenize(const dw_tokenizer *tokenizer, const char *text, int64_t length, int parse_special, int32_t **ids,
+                      int64_t *count, dw_error *err);
+
+/* The bytes of one token; control tokens give their markup when with_special is set, else nothing. Valid while the tokenizer is. */
+dw_string dw_token_bytes(const dw_tokenizer *tokenizer, int32_t id, int with_special);
+
+/* Ids that the model adds or stops at; -1: none. */
+int32_t dw_tokenizer_bos(const dw_tokenizer *tokenizer); /* to put in front of a prompt, -1 when the model wants none */
+int dw_tokenizer_is_end(const dw_tokenizer *tokenizer, int32_t id); /* end of text or end of turn */
+
+/* Streaming detokenisation. Feed the bytes of tokens; take what forms whole characters. An incomplete character is held
+   back until it is complete; bytes that can not become one turn into U+FFFD, one for each maximal bad part (as WHATWG and Python's
+   "replace" do). The pieces joined equal the one-shot text. */
+typedef struct {
+    unsigned char held[4];
+    int held_count;
+} dw_utf8_stream;
+
+/* Appends to *text (dw_grow'n, *length used of *capacity). last: nothing follows, so what is held becomes U+FFFD. */
+dw_status dw_utf8_feed(dw_utf8_stream *stream, const char *bytes, int64_t count, int last, char **text, int64_t *length,
+                       int64_t *capacity, dw_error *err);
+
+/* Offset of the first byte that is not valid UTF-8 (overlong forms, surrogates and values above 10FFFF are not), -1 if all is. */
+int64_t dw_utf8_check(const char *text, int64_t length);
+
+#endif
