@@ -10,6 +10,7 @@ dw_status dw_fail(dw_error *err, dw_status status, const char *format, ...)
         va_list args;
         va_start(args, format);
         err->status = status;
+        err->shared = 0;
         vsnprintf(err->message, sizeof err->message, format, args);
         va_end(args);
     }

@@ -16,6 +16,7 @@ typedef enum {
 
 typedef struct {
     dw_status status;
+    int shared; /* every rank holds this error (mpi/collective.h, dw_agree) and leaves with it */
     char message[512];
 } dw_error;
 

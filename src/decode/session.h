@@ -3,19 +3,11 @@
 #ifndef DW_DECODE_SESSION_H
 #define DW_DECODE_SESSION_H
 
+#include "attention/omitted.h"
+#include "attention/policy.h"
 #include "base/pool.h"
 #include "model/model.h"
 #include "mpi/transport.h"
-
-typedef enum { DW_DENSE, DW_CONDENSATE } dw_attention_mode;
-
-/* The condensate set: the first `anchor` positions, the last `window` (the row itself included), the best `keys` by score. */
-typedef struct {
-    dw_attention_mode mode;
-    int64_t anchor;
-    int64_t window;
-    int64_t keys;
-} dw_policy;
 
 typedef struct {
     int64_t context; /* most positions the cache can hold */
@@ -24,16 +16,6 @@ typedef struct {
     dw_policy policy;   /* for sparse rows */
     int64_t chunk;      /* rows of one prefill pass; never changes a bit of the result. 0: default */
 } dw_session_config;
-
-/* Certified bounds of the softmax mass left out, over the sparse rows decoded so far, their layers and heads. */
-typedef struct {
-    int64_t count; /* rows * layers * heads; 0: no sparse row yet */
-    double mean_low, mean_high;
-    double max_low, max_high;
-    int64_t max_position;
-    int64_t max_layer;
-    int64_t max_head;
-} dw_omitted;
 
 /* Seconds of rank 0 spent in each part, summed over passes. */
 typedef struct {

@@ -13,7 +13,8 @@ enum {
     DW_BLOCK = 64,      /* keys of a KV block */
     DW_LANES = 16,      /* partial sums of every sum along a vector */
     DW_LINEAR_ROWS = 4, /* most rows of one call of linear[] */
-    DW_MAX_HEAD_DIM = 512
+    DW_MAX_HEAD_DIM = 512,
+    DW_MAX_SCORE_BITS = 1 << 22 /* above it a float score has no bits left behind the point */
 };
 
 /* Floats from one row of activations to the next: inputs rounded up to whole lanes. The surplus must be zero. */
@@ -43,7 +44,7 @@ typedef struct dw_kernels {
     void (*linear_tile)(float *y, int64_t y_stride, const float *w, int64_t w_stride, int64_t outputs, const float *x,
                         int64_t x_stride, int64_t rows, int64_t inputs);
 
-    /* out[i] = 2^x[i], x[i] <= 126: r = nearest integer, polynomial of degree 7 in x - r by Horner's FMA chain
+    /* out[i] = 2^x[i], x[i] <= 126: r = nearest integer, polynomial of degree 6 in x - r by Horner's FMA chain
        (kernels/exp2.h), exponent added as an integer; +0 below -125. In place allowed. */
     void (*exp2)(float *out, const float *x, int64_t n);
 
@@ -57,7 +58,8 @@ typedef struct dw_kernels {
     /* Softmax weights of one row of one block. s: [DW_BLOCK] raw scores, scale = log2(e) / sqrt(d); mask bit j: key j counts.
        *exponent = ceil(largest counted s * scale); w[j] = 2^fma(s[j], scale, -*exponent) for counted keys, exactly +0 for
        the others (in place allowed); *sum = the weights added in DW_LANES lanes (index mod 16), then halves. mask must not be 0.
-       Returns the largest counted raw score (the caller checks that |it * scale| < 2^30 before it uses the rest). */
+       Returns the largest counted raw score (the caller checks that
+       |it * scale| < DW_MAX_SCORE_BITS before it uses the rest). */
     float (*weights)(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum);
 
     /* out[i * d + c] = sum over the keys j of the block, in order, of w[i * DW_BLOCK + j] * V[j][c]: one FMA chain from +0.

@@ -1,0 +1,292 @@
+#include "mpi/attend.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "attention/discovery.h"
+#include "attention/partial.h"
+#include "attention/scan.h"
+#include "attention/sparse.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "kernels/vector.h"
+#include "mpi/collective.h"
+
+/* q and k stay far from overflow in any dot product of DW_MAX_HEAD_DIM channels; anything larger is a broken model. */
+#define LARGEST_INPUT 0x1p40f
+
+struct dw_attention {
+    dw_transport *transport;
+    dw_pool *pool;
+    const dw_kernels *kernels;
+    dw_shard *shard;
+    dw_scan *scan;
+    int64_t heads;
+    int64_t kv_heads;
+    int64_t head_dim;
+    int64_t partial_bytes; /* of one row: [heads] partial sums */
+    int64_t row_bytes;     /* of one row on the wire: q f32, K row, V row in cache type, rounded up to 8 */
+    int64_t buffer_bytes;
+    char *gathered;    /* [max_rows][row_bytes] */
+    int64_t *partials; /* [max_rows][heads][words] */
+    void *theirs;      /* [max_rows] partial sums, or one proposal, of another rank */
+    int64_t *offsets;  /* [ranks + 1] */
+    dw_attend_times times;
+
+    int is_sparse_ready; /* the parts below exist */
+    dw_proposal_shape proposal_shape;
+    dw_discovery *discovery;
+    dw_sparse *sparse;
+    void *proposal;        /* [proposal_shape.capacity] */
+    dw_interval *omitted;  /* [heads] */
+
+    /* For pool tasks. */
+    const dw_rows *rows;
+    const int32_t *value_exponent;
+    float *out;
+    int64_t out_stride;
+};
+
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + 7) / 8 * 8;
+}
+
+static dw_status create_sparse_parts(dw_attention *a, const dw_shard_config *config, const dw_policy *policy, dw_error *err)
+{
+    if (policy->mode == DW_DENSE) return DW_OK;
+    DW_TRY(dw_proposal_shape_create(&a->proposal_shape, config, a->heads, policy, err));
+    DW_TRY(dw_discovery_create(&a->discovery, a->kernels, a->pool, config, policy, &a->proposal_shape, err));
+    DW_TRY(dw_sparse_create(&a->sparse, a->kernels, a->pool, config, &a->proposal_shape, err));
+    DW_TRY(dw_alloc_bytes(&a->proposal, a->proposal_shape.capacity, 1, "proposal buffer", err));
+    DW_TRY(DW_ALLOC(&a->omitted, a->heads, "proposal buffer", err));
+    a->is_sparse_ready = 1;
+    return DW_OK;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static dw_status create_parts(dw_attention *a, const dw_shard_config *config, int64_t max_rows, const dw_policy *policy, dw_error *err)
+{
+    int64_t theirs;
+    DW_TRY(dw_shard_create(&a->shard, config, err));
+    DW_TRY(dw_scan_create(&a->scan, a->kernels, a->pool, config, a->heads, max_rows, err));
+    DW_TRY(create_sparse_parts(a, config, policy, err));
+    theirs = larger(max_rows * a->partial_bytes, a->proposal_shape.capacity);
+    DW_TRY(dw_alloc_bytes((void **)&a->gathered, max_rows, a->row_bytes, "row buffer", err));
+    DW_TRY(dw_alloc_bytes((void **)&a->partials, max_rows, a->partial_bytes, "partial sums", err));
+    DW_TRY(dw_alloc_bytes(&a->theirs, theirs, 1, "partial sums", err));
+    DW_TRY(DW_ALLOC(&a->offsets, config->ranks + 1, "row buffer", err));
+    a->buffer_bytes = max_rows * (a->row_bytes + a->partial_bytes) + theirs + 2 * a->proposal_shape.capacity;
+    return DW_OK;
+}
+
+dw_status dw_attention_create(dw_attention **out, dw_transport *transport, dw_pool *pool, const dw_kernels *kernels,
+                              const dw_shard_config *config, int64_t heads, int64_t max_rows, const dw_policy *policy, dw_error *err)
+{
+    dw_attention *a;
+    dw_status status;
+    *out = NULL;
+    DW_TRY(DW_ALLOC(&a, 1, "attention", err));
+    a->transport = transport;
+    a->pool = pool;
+    a->kernels = kernels;
+    a->heads = heads;
+    a->kv_heads = config->kv_heads;
+    a->head_dim = config->head_dim;
+    a->partial_bytes = heads * dw_partial_words(config->head_dim + 1) * (int64_t)sizeof(int64_t);
+    a->row_bytes = round_up(heads * config->head_dim * (int64_t)sizeof(float) + dw_shard_key_row_bytes(config) +
+                            dw_shard_value_row_bytes(config));
+    status = create_parts(a, config, max_rows, policy, err);
+    if (status != DW_OK) {
+        dw_attention_destroy(a);
+        return status;
+    }
+    *out = a;
+    return DW_OK;
+}
+
+void dw_attention_destroy(dw_attention *a)
+{
+    if (a == NULL) return;
+    dw_discovery_destroy(a->discovery);
+    dw_sparse_destroy(a->sparse);
+    dw_proposal_shape_free(&a->proposal_shape);
+    dw_scan_destroy(a->scan);
+    dw_shard_destroy(a->shard);
+    dw_free(a->gathered);
+    dw_free(a->partials);
+    dw_free(a->theirs);
+    dw_free(a->offsets);
+    dw_free(a->proposal);
+    dw_free(a->omitted);
+    dw_free(a);
+}
+
+dw_shard *dw_attention_shard(dw_attention *a)
+{
+    return a->shard;
+}
+
+int64_t dw_attention_buffer_bytes(const dw_attention *a)
+{
+    return a->buffer_bytes;
+}
+
+void dw_attention_times(const dw_attention *a, dw_attend_times *times)
+{
+    *times = a->times;
+}
+
+static dw_status check_inputs(const dw_attention *a, int64_t layer, const float *q, const float *k, const float *v,
+                              const int32_t *value_exponent, dw_error *err)
+{
+    const int64_t d = a->head_dim;
+    for (int64_t h = 0; h < a->heads; h++) {
+        if (dw_largest(q + h * d, d) <= LARGEST_INPUT) continue;
+        return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: query is not a number or out of range", (long long)layer, (long long)h);
+    }
+    for (int64_t g = 0; g < a->kv_heads; g++) {
+        if (!(dw_largest(k + g * d, d) <= LARGEST_INPUT)) {
+            return dw_fail(err, DW_RUNTIME, "layer %lld, KV head %lld: key is not a number or out of range", (long long)layer,
+                           (long long)g);
+        }
+        if (!(dw_largest(v + g * d, d) <= ldexpf(1.0f, value_exponent[g]))) {
+            return dw_fail(err, DW_RUNTIME, "layer %lld, KV head %lld: value is not a number or above its bound 2^%d",
+                           (long long)layer, (long long)g, value_exponent[g]);
+        }
+    }
+    return DW_OK;
+}
+
+/* Puts the own rows where the all-gather wants them, K and V rounded to the cache type. */
+static dw_status pack_rows(dw_attention *a, int64_t layer, const dw_rows *rows, const float *q, const float *k, const float *v,
+                           const int32_t *value_exponent, dw_error *err)
+{
+    const dw_shard_config *config = dw_shard_shape(a->shard);
+    const int64_t q_floats = a->heads * a->head_dim;
+    const int64_t kv_floats = a->kv_heads * a->head_dim;
+    const int rank = a->transport->rank;
+    for (int64_t t = rows->start[rank]; t < rows->start[rank + 1]; t++) {
+        const int64_t own = t - rows->start[rank];
+        char *at = a->gathered + t * a->row_bytes;
+        DW_TRY(check_inputs(a, layer, q + own * q_floats, k + own * kv_floats, v + own * kv_floats, value_exponent, err));
+        memcpy(at, q + own * q_floats, (size_t)q_floats * sizeof *q);
+        at += q_floats * (int64_t)sizeof *q;
+        dw_cache_round(at, k + own * kv_floats, kv_floats, config->key_type);
+        dw_cache_round(at + dw_shard_key_row_bytes(config), v + own * kv_floats, kv_floats, config->value_type);
+    }
+    return DW_OK;
+}
+
+/* All ranks get all rows; each keeps the K and V rows that it owns. */
+static dw_status exchange_rows(dw_attention *a, int64_t layer, const dw_rows *rows, dw_error *err)
+{
+    const dw_shard_config *config = dw_shard_shape(a->shard);
+    const int64_t q_bytes = a->heads * a->head_dim * (int64_t)sizeof(float);
+    for (int r = 0; r <= a->transport->size; r++) a->offsets[r] = rows->start[r] * a->row_bytes;
+    DW_TRY(dw_all_gather(a->transport, a->gathered, a->offsets, err));
+    for (int64_t t = 0; t < rows->count; t++) {
+        const char *key_row = a->gathered + t * a->row_bytes + q_bytes;
+        dw_shard_put(a->shard, layer, rows->first + t, key_row, key_row + dw_shard_key_row_bytes(config));
+    }
+    return DW_OK;
+}
+
+static const float *gathered_q(const dw_attention *a, int64_t row)
+{
+    return (const float *)(const void *)(a->gathered + row * a->row_bytes);
+}
+
+/* A dw_merge of whole rows of partial sums. context: the dw_attention. */
+static dw_status merge_partials(void *context, void *mine, int64_t *mine_bytes, int64_t capacity, const void *theirs,
+                                int64_t theirs_bytes, dw_error *err)
+{
+    const dw_attention *a = context;
+    const int64_t words = dw_partial_words(a->head_dim + 1);
+    (void)capacity;
+    if (*mine_bytes != theirs_bytes) return dw_fail(err, DW_RUNTIME, "partial sums of another rank have the wrong length");
+    for (int64_t at = 0; at < theirs_bytes / (int64_t)sizeof(int64_t); at += words) {
+        dw_partial_merge((int64_t *)mine + at, (const int64_t *)theirs + at, a->head_dim + 1);
+    }
+    return DW_OK;
+}
+
+static void finish_task(void *context, int64_t own, int thread)
+{
+    dw_attention *a = context;
+    const int64_t words = dw_partial_words(a->head_dim + 1);
+    const int64_t row = a->rows->start[a->transport->rank] + own;
+    (void)thread;
+    for (int64_t h = 0; h < a->heads; h++) {
+        dw_partial_finish(a->partials + (row * a->heads + h) * words, a->head_dim + 1, a->value_exponent[h * a->kv_heads / a->heads],
+                          a->out + own * a->out_stride + h * a->head_dim);
+    }
+}
+
+static dw_status attend_dense(dw_attention *a, int64_t layer, const dw_rows *rows, const int32_t *value_exponent, float *out,
+                              int64_t out_stride, dw_error *err)
+{
+    const int rank = a->transport->rank;
+    const dw_queries queries = {rows->count, rows->first, gathered_q(a, 0), a->row_bytes / (int64_t)sizeof(float)};
+    double start = dw_now();
+    double now;
+    DW_TRY(dw_scan_dense(a->scan, a->shard, layer, &queries, value_exponent, a->partials, err));
+    now = dw_now();
+    a->times.score += now - start;
+    start = now;
+    for (int r = 0; r <= a->transport->size; r++) a->offsets[r] = rows->start[r] * a->partial_bytes;
+    DW_TRY(dw_reduce_scatter(a->transport, a->partials, a->offsets, a->theirs, merge_partials, a, err));
+    now = dw_now();
+    a->times.reduce += now - start;
+    start = now;
+    a->rows = rows;
+    a->value_exponent = value_exponent;
+    a->out = out;
+    a->out_stride = out_stride;
+    dw_pool_run(a->pool, rows->start[rank + 1] - rows->start[rank], finish_task, a);
+    a->times.attend += dw_now() - start;
+    return DW_OK;
+}
+
+/* One sparse row: propose, merge, attend over the merged set. */
+static dw_status attend_sparse(dw_attention *a, int64_t layer, dw_pos position, const float *q, const int32_t *value_exponent, float *out,
+                               dw_omitted *omitted, dw_error *err)
+{
+    double start = dw_now();
+    double now;
+    int64_t bytes;
+    DW_TRY(dw_discover(a->discovery, a->shard, layer, position, q, a->proposal, &bytes, err));
+    now = dw_now();
+    a->times.score += now - start;
+    start = now;
+    DW_TRY(dw_reduce(a->transport, a->proposal, &bytes, a->proposal_shape.capacity, a->theirs, dw_proposal_merge, &a->proposal_shape,
+                     err));
+    now = dw_now();
+    a->times.reduce += now - start;
+    if (a->transport->rank != 0) return DW_OK;
+    start = now;
+    dw_sparse_attend(a->sparse, position, q, value_exponent, a->proposal, out, a->omitted);
+    for (int64_t h = 0; h < a->heads; h++) dw_omitted_add(omitted, a->omitted[h], position, layer, h);
+    a->times.attend += dw_now() - start;
+    return DW_OK;
+}
+
+dw_status dw_attend(dw_attention *a, int64_t layer, const dw_rows *rows, int sparse, const float *q, const float *k, const float *v,
+                    const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err)
+{
+    const double start = dw_now();
+    DW_TRY(pack_rows(a, layer, rows, q, k, v, value_exponent, err));
+    DW_TRY(exchange_rows(a, layer, rows, err));
+    a->times.reduce += dw_now() - start;
+    if (!sparse) return attend_dense(a, layer, rows, value_exponent, out, out_stride, err);
+    if (!a->is_sparse_ready) return dw_fail(err, DW_RUNTIME, "sparse rows in a session whose policy is dense");
+    for (int64_t t = 0; t < rows->count; t++) {
+        float *row_out = a->transport->rank == 0 ? out + t * out_stride : NULL;
+        DW_TRY(attend_sparse(a, layer, rows->first + t, gathered_q(a, t), value_exponent, row_out, omitted, err));
+    }
+    return DW_OK;
+}

@@ -1,0 +1,47 @@
+/* attend(rows): the one distributed primitive. Prefill, decode and verification are the same operation with 1..R rows. Every rank brings
+   the q, k, v of the rows it computes; K and V land in the shards that own them; every rank scans its shard for all rows; a reduction
+   brings each row's sums (dense) or proposals (sparse) to the rank that computes the row. docs/protocol.md draws it. */
+#ifndef DW_MPI_ATTEND_H
+#define DW_MPI_ATTEND_H
+
+#include "attention/omitted.h"
+#include "attention/policy.h"
+#include "base/pool.h"
+#include "cache/shard.h"
+#include "mpi/transport.h"
+
+/* Consecutive rows and the ranks that compute them: rank r the rows start[r] .. start[r+1] - 1. */
+typedef struct {
+    dw_pos first;   /* position of row 0 */
+    int64_t count;
+    int64_t *start; /* [ranks + 1], start[0] = 0, start[ranks] = count */
+} dw_rows;
+
+/* Seconds of this rank, summed over calls. */
+typedef struct {
+    double score;  /* scanning the own shard */
+    double reduce; /* sending, receiving, merging; what was spent waiting is counted by the transport */
+    double attend; /* merged sums or proposals to outputs */
+} dw_attend_times;
+
+typedef struct dw_attention dw_attention;
+
+/* Local. Shard and buffers for passes of at most max_rows rows. policy: of sparse rows (keys = 0 costs nothing when there are none).
+   transport, pool, kernels are borrowed. */
+dw_status dw_attention_create(dw_attention **out, dw_transport *transport, dw_pool *pool, const dw_kernels *kernels,
+                              const dw_shard_config *config, int64_t heads, int64_t max_rows, const dw_policy *policy, dw_error *err);
+void dw_attention_destroy(dw_attention *attention);
+
+/* Collective over the ranks of the transport, same layer, rows and sparse on all. q: [own rows][heads][head_dim], k and v:
+   [own rows][kv_heads][head_dim], out: [own rows] of [heads][head_dim], out_stride floats apart. value_exponent: [kv_heads], of the layer.
+   sparse: rows attend by the policy, one after the other, and must all belong to rank 0; omitted (rank 0) collects what they left out.
+   DW_RUNTIME when q, k, v or a score is not a number or out of range; names layer and head. */
+dw_status dw_attend(dw_attention *attention, int64_t layer, const dw_rows *rows, int sparse, const float *q, const float *k,
+                    const float *v, const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err);
+
+/* Local. */
+dw_shard *dw_attention_shard(dw_attention *attention);
+int64_t dw_attention_buffer_bytes(const dw_attention *attention);
+void dw_attention_times(const dw_attention *attention, dw_attend_times *times);
+
+#endif

@@ -1,0 +1,61 @@
+/* One rank's share of the KV cache. Positions are dealt to ranks block-cyclically in blocks of 64 (absolute positions): block b lies
+   on rank b mod N as its local block b / N. Keys of a block lie channel-major, [head_dim][64], so that scores run SIMD across keys;
+   values lie [64][head_dim], so that weighted sums run SIMD across channels. Local. */
+#ifndef DW_CACHE_SHARD_H
+#define DW_CACHE_SHARD_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "kernels/kernels.h"
+
+typedef int64_t dw_pos;                         /* position in the sequence, global */
+typedef struct { int64_t index; } dw_block_slot; /* block of this shard, local */
+
+typedef struct {
+    int64_t layers;
+    int64_t kv_heads;
+    int64_t head_dim;
+    dw_type key_type;   /* DW_F32, DW_F16, DW_BF16 */
+    dw_type value_type; /* likewise */
+    int64_t context;    /* positions of the whole sequence */
+    int rank;
+    int ranks;
+} dw_shard_config;
+
+typedef struct dw_shard dw_shard;
+
+dw_status dw_shard_create(dw_shard **out, const dw_shard_config *config, dw_error *err);
+void dw_shard_destroy(dw_shard *shard);
+const dw_shard_config *dw_shard_shape(const dw_shard *shard);
+
+/* Bytes that a shard of this configuration takes, also before it exists (INT64_MAX when that overflows). */
+int64_t dw_shard_bytes(const dw_shard_config *config);
+
+/* Numbers rounded to the cache type (nearest, ties to even): [n] of type at out. */
+void dw_cache_round(void *out, const float *x, int64_t n, dw_type type);
+/* And back, exactly. */
+void dw_cache_widen(float *out, const void *x, int64_t n, dw_type type);
+
+/* Bytes of the K or V row of one position in one layer: [kv_heads][head_dim] of the cache type. */
+int64_t dw_shard_key_row_bytes(const dw_shard_config *config);
+int64_t dw_shard_value_row_bytes(const dw_shard_config *config);
+
+/* Stores K and V rows (in cache type, as above) of one position if it lies on this rank, else does nothing. An old row at the position
+   is overwritten. position < context. */
+void dw_shard_put(dw_shard *shard, int64_t layer, dw_pos position, const void *key_row, const void *value_row);
+
+/* Blocks of this shard that hold positions below `positions`. */
+int64_t dw_shard_blocks(const dw_shard *shard, dw_pos positions);
+
+/* First position of a local block. */
+dw_pos dw_shard_block_start(const dw_shard *shard, dw_block_slot block);
+
+/* K block [head_dim][64], V block [64][head_dim]. Rows never stored are zero. */
+const void *dw_shard_keys(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_block_slot block);
+const void *dw_shard_values(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_block_slot block);
+
+/* Upper bound of |K[j]|_2 for each of the 64 keys of a block. */
+const float *dw_shard_key_norms(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_block_slot block);
+
+#endif

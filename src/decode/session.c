@@ -1,0 +1,341 @@
+#include "decode/session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "cache/shard.h"
+#include "model/forward.h"
+#include "mpi/attend.h"
+#include "mpi/collective.h"
+
+/* The coordinator sends one command before each pass; every rank then runs the same pass. */
+enum {
+    DEFAULT_CHUNK_PER_RANK = 128, /* prefill rows that one rank computes in a pass */
+    MAX_CHUNK = 1024,
+    SPARSE_CHUNK = 16, /* sparse rows of one pass, all computed by rank 0 */
+    INLINE_IDS = 16    /* ids that travel with the command itself */
+};
+
+typedef enum { RUN_ROWS, FILL, FINISH, COUNT_TRAFFIC } command_kind;
+
+typedef struct {
+    int64_t kind;
+    int64_t first;  /* position of the first row */
+    int64_t count;  /* rows */
+    int64_t sparse; /* they attend by the policy, on rank 0 */
+    int64_t wanted; /* the last `wanted` rows' hidden states go to rank 0 */
+    int32_t ids[INLINE_IDS];
+} command;
+
+struct dw_session {
+    const dw_model *model;
+    dw_transport *transport;
+    dw_pool *pool;
+    dw_session_config config;
+    dw_attention *attention;
+    dw_forward *forward;
+    int64_t chunk;
+    int64_t positions;
+    int32_t *ids;     /* [chunk] of the present pass */
+    int64_t *start;   /* [ranks + 1] */
+    float *collected; /* rank 0: [chunk][hidden stride] hidden states whose logits are wanted */
+    char *fill_row;   /* one K and one V row in cache type */
+    dw_omitted omitted;
+};
+
+static dw_status create_parts(dw_session *s, const dw_kernels *kernels, dw_error *err)
+{
+    const dw_model *m = s->model;
+    const int ranks = s->transport->size;
+    const dw_shard_config shape = {m->layers, m->kv_heads, m->head_dim, s->config.key_type, s->config.value_type, s->config.context,
+                                   s->transport->rank, ranks};
+    const int64_t share = (s->chunk + ranks - 1) / ranks;
+    const int64_t max_own = s->transport->rank == 0 && share < SPARSE_CHUNK ? SPARSE_CHUNK : share;
+    const int64_t max_rows = s->chunk > SPARSE_CHUNK ? s->chunk : SPARSE_CHUNK;
+    if (dw_shard_bytes(&shape) > dw_memory_available()) {
+        return dw_fail(err, DW_RESOURCE, "a KV cache for %lld positions takes %lld bytes on rank %d, %lld are free; use a smaller -c or more ranks",
+                       (long long)s->config.context, (long long)dw_shard_bytes(&shape), s->transport->rank,
+                       (long long)dw_memory_available());
+    }
+    DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, kernels, &shape, m->heads, max_rows, &s->config.policy, err));
+    DW_TRY(dw_forward_create(&s->forward, m, kernels, s->pool, s->attention, max_own, err));
+    DW_TRY(DW_ALLOC(&s->ids, max_rows, "session", err));
+    DW_TRY(DW_ALLOC(&s->start, ranks + 1, "session", err));
+    DW_TRY(DW_ALLOC(&s->fill_row, dw_shard_key_row_bytes(&shape) + dw_shard_value_row_bytes(&shape), "session", err));
+    if (s->transport->rank != 0) return DW_OK;
+    return DW_ALLOC(&s->collected, max_rows * dw_forward_hidden_stride(s->forward), "session", err);
+}
+
+dw_status dw_session_create(dw_session **out, const dw_model *model, dw_transport *transport, dw_pool *pool,
+                            const dw_kernels *kernels, const dw_session_config *config, dw_error *err)
+{
+    dw_session *s = NULL;
+    dw_status status = DW_ALLOC(&s, 1, "session", err);
+    *out = NULL;
+    if (status == DW_OK) {
+        s->model = model;
+        s->transport = transport;
+        s->pool = pool;
+        s->config = *config;
+        s->chunk = config->chunk > 0 ? config->chunk : (int64_t)DEFAULT_CHUNK_PER_RANK * transport->size;
+        if (s->chunk > MAX_CHUNK) s->chunk = MAX_CHUNK;
+        if (s->chunk > config->context) s->chunk = config->context;
+        if (s->chunk < 1) s->chunk = 1;
+        status = create_parts(s, kernels, err);
+    }
+    status = dw_agree(transport, status, err);
+    if (status != DW_OK) {
+        dw_session_destroy(s);
+        return status;
+    }
+    *out = s;
+    return DW_OK;
+}
+
+void dw_session_destroy(dw_session *s)
+{
+    if (s == NULL) return;
+    dw_forward_destroy(s->forward);
+    dw_attention_destroy(s->attention);
+    dw_free(s->ids);
+    dw_free(s->start);
+    dw_free(s->collected);
+    dw_free(s->fill_row);
+    dw_free(s);
+}
+
+/* Deals the rows of a pass: sparse rows to rank 0, others in equal consecutive parts, a single one to rank 0. */
+static dw_rows deal_rows(const dw_session *s, const command *c)
+{
+    const int ranks = s->transport->size;
+    for (int r = 0; r <= ranks; r++) {
+        s->start[r] = c->sparse ? (r == 0 ? 0 : c->count) : (c->count * r + ranks - 1) / ranks;
+    }
+    return (dw_rows){c->first, c->count, s->start};
+}
+
+/* Collective: rank 0 gets the hidden states of the last `wanted` rows into s->collected, in order. */
+static dw_status collect_hidden(dw_session *s, const dw_rows *rows, int64_t wanted, dw_error *err)
+{
+    const int64_t stride = dw_forward_hidden_stride(s->forward);
+    const int64_t first = rows->count - wanted;
+    const int rank = s->transport->rank;
+    for (int r = 0; r < s->transport->size; r++) {
+        const int64_t from = rows->start[r] > first ? rows->start[r] : first;
+        const int64_t bytes = (rows->start[r + 1] - from) * stride * (int64_t)sizeof(float);
+        const float *own = dw_forward_hidden(s->forward) + (from - rows->start[r]) * stride;
+        int64_t received;
+        if (bytes <= 0) continue;
+        if (r == 0) {
+            if (rank == 0) memcpy(s->collected + (from - first) * stride, own, (size_t)bytes);
+        } else if (rank == r) {
+            DW_TRY(dw_send(s->transport, 0, own, bytes, err));
+        } else if (rank == 0) {
+            DW_TRY(dw_receive(s->transport, r, s->collected + (from - first) * stride, bytes, &received, err));
+        }
+    }
+    return DW_OK;
+}
+
+static dw_status run_rows(dw_session *s, const command *c, dw_error *err)
+{
+    const dw_rows rows = deal_rows(s, c);
+    if (c->count <= INLINE_IDS) {
+        memcpy(s->ids, c->ids, (size_t)c->count * sizeof *s->ids);
+    } else {
+        DW_TRY(dw_broadcast(s->transport, s->ids, c->count * (int64_t)sizeof *s->ids, err));
+    }
+    DW_TRY(dw_forward_rows(s->forward, &rows, s->transport->rank, s->ids, c->sparse != 0, &s->omitted, err));
+    DW_TRY(collect_hidden(s, &rows, c->wanted, err));
+    s->positions = c->first + c->count;
+    return DW_OK;
+}
+
+/* The generator of dw_session_fill: number i of a stream is splitmix64(seed + i), its top 24 bits mapped to [-amplitude, amplitude). */
+static float fill_number(uint64_t seed, uint64_t i, float amplitude)
+{
+    uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z = z ^ (z >> 31);
+    return (float)((int32_t)(z >> 40) - (1 << 23)) * (amplitude / 8388608.0f);
+}
+
+/* Every rank fills the blocks that it owns; no communication. Keys lie in [-2, 2), values within their bound. */
+static void fill(dw_session *s, int64_t first, int64_t count)
+{
+    dw_shard *shard = dw_attention_shard(s->attention);
+    const dw_shard_config *shape = dw_shard_shape(shard);
+    const int64_t floats = shape->kv_heads * shape->head_dim;
+    char *value_row = s->fill_row + dw_shard_key_row_bytes(shape);
+    for (int64_t layer = 0; layer < shape->layers; layer++) {
+        for (dw_pos p = first; p < first + count; p++) {
+            if (p / DW_BLOCK % shape->ranks != shape->rank) continue;
+            for (int64_t i = 0; i < floats; i++) {
+                const uint64_t n = (uint64_t)((p * shape->layers + layer) * floats + i);
+                const float key = fill_number(1, n, 2.0f);
+                const float value = fill_number(2, n, 0x1p-20f);
+                dw_cache_round(s->fill_row + i * dw_types[shape->key_type].bytes, &key, 1, shape->key_type);
+                dw_cache_round(value_row + i * dw_types[shape->value_type].bytes, &value, 1, shape->value_type);
+            }
+            dw_shard_put(shard, layer, p, s->fill_row, value_row);
+        }
+    }
+    s->positions = first + count;
+}
+
+static dw_status gather_traffic(dw_session *s, dw_traffic *sum, dw_error *err)
+{
+    dw_traffic all[256];
+    const dw_traffic mine = s->transport->traffic;
+    dw_traffic *each = all;
+    dw_status status;
+    if (s->transport->size > 256) DW_TRY(DW_ALLOC(&each, s->transport->size, "traffic", err));
+    status = dw_gather(s->transport, &mine, (int64_t)sizeof mine, each, err);
+    if (status == DW_OK && s->transport->rank == 0) {
+        *sum = (dw_traffic){0};
+        for (int r = 0; r < s->transport->size; r++) {
+            sum->bytes_sent += each[r].bytes_sent;
+            sum->messages_sent += each[r].messages_sent;
+            sum->wait_seconds += each[r].wait_seconds;
+        }
+    }
+    if (each != all) dw_free(each);
+    return status;
+}
+
+static dw_status gather_memory(dw_session *s, dw_rank_memory *memory, dw_error *err)
+{
+    const dw_shard_config *shape = dw_shard_shape(dw_attention_shard(s->attention));
+    dw_rank_memory mine = {.rank = s->transport->rank, .weights = dw_model_weight_bytes(s->model), .kv = dw_shard_bytes(shape),
+                           .buffers = dw_attention_buffer_bytes(s->attention) + dw_forward_buffer_bytes(s->forward),
+                           .peak_rss = dw_memory_peak()};
+    dw_host_name(mine.host, (int64_t)sizeof mine.host);
+    return dw_gather(s->transport, &mine, (int64_t)sizeof mine, memory, err);
+}
+
+/* What every rank does on a command. */
+static dw_status obey(dw_session *s, const command *c, dw_traffic *traffic, dw_rank_memory *memory, dw_error *err)
+{
+    switch ((command_kind)c->kind) {
+    case RUN_ROWS: return run_rows(s, c, err);
+    case FILL: fill(s, c->first, c->count); return DW_OK;
+    case COUNT_TRAFFIC: return gather_traffic(s, traffic, err);
+    case FINISH: DW_TRY(gather_traffic(s, traffic, err)); return gather_memory(s, memory, err);
+    }
+    return dw_fail(err, DW_RUNTIME, "unknown command %lld from the coordinator", (long long)c->kind);
+}
+
+dw_status dw_session_serve(dw_session *s, dw_error *err)
+{
+    command c;
+    do {
+        DW_TRY(dw_broadcast(s->transport, &c, (int64_t)sizeof c, err));
+        DW_TRY(obey(s, &c, NULL, NULL, err));
+    } while (c.kind != FINISH);
+    return DW_OK;
+}
+
+/* Coordinator: sends a command and takes part in it. */
+static dw_status order(dw_session *s, command *c, dw_traffic *traffic, dw_rank_memory *memory, dw_error *err)
+{
+    DW_TRY(dw_broadcast(s->transport, c, (int64_t)sizeof *c, err));
+    return obey(s, c, traffic, memory, err);
+}
+
+static dw_status check_append(const dw_session *s, const int32_t *ids, int64_t count, dw_error *err)
+{
+    if (count > s->config.context - s->positions) {
+        return dw_fail(err, DW_USAGE, "the context is full: %lld of %lld positions are taken and %lld more are asked for",
+                       (long long)s->positions, (long long)s->config.context, (long long)count);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (ids[i] >= 0 && ids[i] < s->model->vocabulary) continue;
+        return dw_fail(err, DW_USAGE, "token id %d (number %lld) is outside the vocabulary of %lld", ids[i], (long long)i,
+                       (long long)s->model->vocabulary);
+    }
+    return DW_OK;
+}
+
+dw_status dw_session_append(dw_session *s, const int32_t *ids, int64_t count, int64_t sparse, float *logits, int64_t wanted,
+                            dw_error *err)
+{
+    const int64_t dense = count - sparse;
+    DW_TRY(check_append(s, ids, count, err));
+    for (int64_t done = 0; done < count;) {
+        const int is_sparse = done >= dense;
+        const int64_t left = is_sparse ? count - done : dense - done;
+        const int64_t limit = is_sparse ? SPARSE_CHUNK : s->chunk;
+        command c = {.kind = RUN_ROWS, .first = s->positions, .count = left < limit ? left : limit, .sparse = is_sparse};
+        const int64_t end = done + c.count;
+        c.wanted = end - (count - wanted) < c.count ? end - (count - wanted) : c.count;
+        if (c.wanted < 0) c.wanted = 0;
+        memcpy(s->ids, ids + done, (size_t)c.count * sizeof *ids);
+        if (c.count <= INLINE_IDS) memcpy(c.ids, s->ids, (size_t)c.count * sizeof *ids);
+        DW_TRY(order(s, &c, NULL, NULL, err));
+        if (c.wanted > 0) {
+            float *to = logits + (end - c.wanted - (count - wanted)) * s->model->vocabulary;
+            DW_TRY(dw_forward_logits(s->forward, s->collected, c.wanted, to, err));
+        }
+        done = end;
+    }
+    return DW_OK;
+}
+
+dw_status dw_session_fill(dw_session *s, int64_t positions, dw_error *err)
+{
+    command c = {.kind = FILL, .first = s->positions, .count = positions - s->positions};
+    if (positions > s->config.context) {
+        return dw_fail(err, DW_USAGE, "can not fill %lld positions, the context holds %lld", (long long)positions,
+                       (long long)s->config.context);
+    }
+    if (c.count <= 0) return DW_OK;
+    return order(s, &c, NULL, NULL, err);
+}
+
+dw_status dw_session_truncate(dw_session *s, int64_t positions, dw_error *err)
+{
+    if (positions < 0 || positions > s->positions) {
+        return dw_fail(err, DW_USAGE, "can not truncate %lld positions to %lld", (long long)s->positions, (long long)positions);
+    }
+    s->positions = positions; /* later rows are overwritten before any row can see them */
+    return DW_OK;
+}
+
+dw_status dw_session_finish(dw_session *s, dw_rank_memory *memory, dw_traffic *traffic, dw_error *err)
+{
+    command c = {.kind = FINISH};
+    dw_traffic unused;
+    dw_rank_memory *all = memory;
+    dw_status status;
+    if (all == NULL) DW_TRY(DW_ALLOC(&all, s->transport->size, "memory report", err));
+    status = order(s, &c, traffic == NULL ? &unused : traffic, all, err);
+    if (memory == NULL) dw_free(all);
+    return status;
+}
+
+dw_status dw_session_traffic(dw_session *s, dw_traffic *traffic, dw_error *err)
+{
+    command c = {.kind = COUNT_TRAFFIC};
+    return order(s, &c, traffic, NULL, err);
+}
+
+int64_t dw_session_positions(const dw_session *s)
+{
+    return s->positions;
+}
+
+void dw_session_times(const dw_session *s, dw_times *times)
+{
+    dw_attend_times attend;
+    dw_attention_times(s->attention, &attend);
+    *times = (dw_times){.linear = dw_forward_linear_seconds(s->forward), .score = attend.score, .reduce = attend.reduce,
+                        .attend = attend.attend, .wait = s->transport->traffic.wait_seconds};
+}
+
+void dw_session_omitted(const dw_session *s, dw_omitted *omitted)
+{
+    *omitted = s->omitted;
+}

@@ -1,0 +1,74 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/attention_kernels.h"
+#include "kernels/kernels.h"
+#include "kernels/linear_kernels.h"
+#include "kernels/math_kernels.h"
+
+/* The table of one instruction set. The KV cache has no quantised types: their slots of scores and values stay NULL. */
+#define TABLE(isa)                                                                                                             \
+    {                                                                                                                          \
+        .name = #isa,                                                                                                          \
+        .linear = {[DW_F32] = dw_linear_f32_##isa,                                                                             \
+                   [DW_F16] = dw_linear_f16_##isa,                                                                             \
+                   [DW_BF16] = dw_linear_bf16_##isa,                                                                           \
+                   [DW_Q8_0] = dw_linear_q8_0_##isa,                                                                           \
+                   [DW_Q4_1] = dw_linear_q4_1_##isa},                                                                          \
+        .dequantize = {[DW_F32] = dw_dequantize_f32_##isa,                                                                     \
+                       [DW_F16] = dw_dequantize_f16_##isa,                                                                     \
+                       [DW_BF16] = dw_dequantize_bf16_##isa,                                                                   \
+                       [DW_Q8_0] = dw_dequantize_q8_0_##isa,                                                                   \
+                       [DW_Q4_1] = dw_dequantize_q4_1_##isa},                                                                  \
+        .linear_tile = dw_linear_tile_##isa,                                                                                   \
+        .exp2 = dw_exp2_##isa,                                                                                                 \
+        .silu_mul = dw_silu_mul_##isa,                                                                                         \
+        .scores = {[DW_F32] = dw_scores_f32_##isa, [DW_F16] = dw_scores_f16_##isa, [DW_BF16] = dw_scores_bf16_##isa},          \
+        .weights = dw_weights_##isa,                                                                                           \
+        .values = {[DW_F32] = dw_values_f32_##isa, [DW_F16] = dw_values_f16_##isa, [DW_BF16] = dw_values_bf16_##isa},          \
+        .add_limbs = dw_add_limbs_##isa,                                                                                       \
+    }
+
+const dw_kernels dw_kernels_scalar = TABLE(scalar);
+const dw_kernels dw_kernels_avx2 = TABLE(avx2);
+const dw_kernels dw_kernels_avx512 = TABLE(avx512);
+
+static const dw_kernels *const best_first[] = {&dw_kernels_avx512, &dw_kernels_avx2, &dw_kernels_scalar};
+enum { TABLES = sizeof best_first / sizeof best_first[0] };
+
+/* The compiler's run-time library also asks the operating system (XGETBV) whether it keeps the registers. */
+static int has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+static int has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+static int runs_here(const dw_kernels *kernels)
+{
+    if (kernels == &dw_kernels_avx512) return has_avx512();
+    if (kernels == &dw_kernels_avx2) return has_avx2();
+    return 1;
+}
+
+const dw_kernels *dw_kernels_named(const char *name)
+{
+    for (int i = 0; i < TABLES; i++) {
+        if (strcmp(best_first[i]->name, name) == 0) return runs_here(best_first[i]) ? best_first[i] : NULL;
+    }
+    return NULL;
+}
+
+const dw_kernels *dw_kernels_best(void)
+{
+    const char *name = getenv("DEWPOINT_ISA");
+    if (name != NULL) return dw_kernels_named(name);
+    for (int i = 0; i < TABLES; i++) {
+        if (runs_here(best_first[i])) return best_first[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,31 @@
+/* The forward pass of a decoder: every rank runs it for the rows it computes, and meets the others in attend(rows). */
+#ifndef DW_MODEL_FORWARD_H
+#define DW_MODEL_FORWARD_H
+
+#include "model/model.h"
+#include "mpi/attend.h"
+
+typedef struct dw_forward dw_forward;
+
+/* Local. Buffers for max_own rows on this rank. All pointers are borrowed. */
+dw_status dw_forward_create(dw_forward **out, const dw_model *model, const dw_kernels *kernels, dw_pool *pool, dw_attention *attention,
+                            int64_t max_own, dw_error *err);
+void dw_forward_destroy(dw_forward *forward);
+
+/* Collective. All layers for rows->count rows with ids [rows->count] (all rows' ids on every rank); own is this rank's first row and
+   how many follow from rows->start. The hidden states of the own rows are then in dw_forward_hidden. */
+dw_status dw_forward_rows(dw_forward *forward, const dw_rows *rows, int rank, const int32_t *ids, int sparse, dw_omitted *omitted,
+                          dw_error *err);
+
+/* [own rows][dw_forward_hidden_stride] f32 before the last norm. */
+const float *dw_forward_hidden(const dw_forward *forward);
+int64_t dw_forward_hidden_stride(const dw_forward *forward);
+
+/* Local. logits: [count][vocabulary] from hidden states [count][stride]. DW_RUNTIME when a logit is not finite. */
+dw_status dw_forward_logits(dw_forward *forward, const float *hidden, int64_t count, float *logits, dw_error *err);
+
+/* Seconds spent here outside attention, and bytes of buffers. */
+double dw_forward_linear_seconds(const dw_forward *forward);
+int64_t dw_forward_buffer_bytes(const dw_forward *forward);
+
+#endif

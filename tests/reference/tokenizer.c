@@ -1,0 +1,202 @@
+/* Ids of SmolLM2's vocabulary against those of Hugging Face's tokenizers (../shared/reference/README.md). */
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "tokenizer/tokenizer.h"
+
+#define MODEL "data/SmolLM2-135M-Instruct.Q4_1.gguf"
+#define REFERENCE "../shared/reference/tokenizer/"
+
+static dw_tokenizer *load(void)
+{
+    dw_gguf *file;
+    dw_tokenizer *t;
+    dw_error err;
+    cr_assert_eq(dw_gguf_open(&file, MODEL, &err), DW_OK, "%s", err.message);
+    cr_assert_eq(dw_tokenizer_load(&t, file, &err), DW_OK, "%s", err.message);
+    cr_assert_not_null(t);
+    dw_gguf_close(file);
+    return t;
+}
+
+typedef void line_check(const dw_tokenizer *t, const json_t *line, int number);
+
+/* Runs check on every line of a file, and asserts that there are as many as the reference has. */
+static void for_each_line(const char *path, int expected_lines, line_check *check)
+{
+    FILE *file = fopen(path, "re");
+    dw_tokenizer *t = load();
+    int number = 0;
+    cr_assert_not_null(file, "%s is missing", path);
+    for (;;) {
+        json_error_t problem;
+        json_t *line = json_loadf(file, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &problem);
+        if (line == NULL) break;
+        check(t, line, ++number);
+        json_decref(line);
+    }
+    cr_assert_eq(number, expected_lines, "%s: %d lines read, not %d", path, number, expected_lines);
+    fclose(file);
+    dw_tokenizer_free(t);
+}
+
+static void expect_ids(const dw_tokenizer *t, const char *text, int64_t length, int parse_special, const json_t *expected, int number)
+{
+    int32_t *ids;
+    int64_t count;
+    dw_error err;
+    cr_assert(json_is_array(expected), "line %d has no ids", number);
+    cr_assert_eq(dw_tokenize(t, text, length, parse_special, &ids, &count, &err), DW_OK, "line %d: %s", number, err.message);
+    cr_assert_eq(count, (int64_t)json_array_size(expected), "line %d: %lld ids, not %zu", number, (long long)count,
+                 json_array_size(expected));
+    for (int64_t i = 0; i < count; i++) {
+        const json_int_t id = json_integer_value(json_array_get(expected, (size_t)i));
+        cr_assert_eq(ids[i], id, "line %d: id %lld is %d, not %lld", number, (long long)i, ids[i], (long long)id);
+    }
+    dw_free(ids);
+}
+
+static void check_line(const dw_tokenizer *t, const json_t *line, int number)
+{
+    const json_t *text = json_object_get(line, "text");
+    const int64_t length = (int64_t)json_string_length(text);
+    expect_ids(t, json_string_value(text), length, 0, json_object_get(line, "ids_plain"), number);
+    expect_ids(t, json_string_value(text), length, 1, json_object_get(line, "ids"), number);
+}
+
+Test(tokenizer_reference, smollm2_ids_equal_on_143_texts)
+{
+    for_each_line(REFERENCE "smollm2.jsonl", 143, check_line);
+}
+
+/* Bytes of the "hex" field; returns how many. */
+static int64_t read_hex(const json_t *line, char bytes[64])
+{
+    const char *hex = json_string_value(json_object_get(line, "hex"));
+    const int64_t count = (int64_t)strlen(hex) / 2;
+    cr_assert_leq(count, 64);
+    for (int64_t i = 0; i < count; i++) {
+        unsigned byte;
+        cr_assert_eq(sscanf(hex + 2 * i, "%2x", &byte), 1);
+        bytes[i] = (char)byte;
+    }
+    return count;
+}
+
+/* Valid bytes have the ids of the reference; others are refused, and with U+FFFD put in have the ids of the text that
+   Python's decode("utf-8", "replace") makes of them. */
+static void check_bytes(const dw_tokenizer *t, const json_t *line, int number)
+{
+    char bytes[64];
+    const int64_t count = read_hex(line, bytes);
+    dw_utf8_stream stream = {0};
+    char *text = NULL;
+    int64_t length = 0, capacity = 0, id_count;
+    int32_t *ids;
+    dw_error err;
+    if (json_is_true(json_object_get(line, "valid"))) {
+        expect_ids(t, bytes, count, 1, json_object_get(line, "ids"), number);
+        return;
+    }
+    cr_assert_eq(dw_tokenize(t, bytes, count, 1, &ids, &id_count, &err), DW_INPUT, "line %d", number);
+    cr_assert(strncmp(err.message, "invalid UTF-8 at byte ", 22) == 0, "line %d: %s", number, err.message);
+    cr_assert_eq(dw_utf8_feed(&stream, bytes, count, 1, &text, &length, &capacity, &err), DW_OK, "%s", err.message);
+    expect_ids(t, text, length, 1, json_object_get(line, "ids_replaced"), number);
+    dw_free(text);
+}
+
+Test(tokenizer_reference, smollm2_ids_equal_on_35_byte_strings)
+{
+    for_each_line(REFERENCE "smollm2.bytes.jsonl", 35, check_bytes);
+}
+
+/* Bytes that SmolLM2's vocabulary has no token for. */
+static int vanishes(unsigned char byte)
+{
+    static const unsigned char missing[] = "\x04\x06\x13\x14\x16\x1D\xC0\xC1\xF1\xF2";
+    return byte >= 0xF5 || (byte != 0 && memchr(missing, byte, sizeof missing - 1) != NULL);
+}
+
+/* The tokens of a text give its bytes back, whole and through the stream that generation prints by. */
+static void check_way_back(const dw_tokenizer *t, const json_t *line, int number)
+{
+    const json_t *text = json_object_get(line, "text");
+    const json_t *ids = json_object_get(line, "ids");
+    char *expected, *bytes = NULL, *whole = NULL, *streamed = NULL;
+    int64_t expected_length = 0, byte_count = 0, byte_capacity = 0, whole_length = 0, whole_capacity = 0, length = 0, capacity = 0;
+    dw_utf8_stream one_shot = {0}, stream = {0};
+    dw_error err;
+    cr_assert_eq(DW_ALLOC(&expected, (int64_t)json_string_length(text), "text", &err), DW_OK);
+    for (size_t i = 0; i < json_string_length(text); i++) {
+        const char byte = json_string_value(text)[i];
+        if (!vanishes((unsigned char)byte)) expected[expected_length++] = byte;
+    }
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const dw_string token = dw_token_bytes(t, (int32_t)json_integer_value(json_array_get(ids, i)), 1);
+        cr_assert_eq(DW_GROW(&bytes, &byte_capacity, byte_count + token.length, "text", &err), DW_OK);
+        memcpy(bytes + byte_count, token.data, (size_t)token.length);
+        byte_count += token.length;
+        cr_assert_eq(dw_utf8_feed(&stream, token.data, token.length, 0, &streamed, &length, &capacity, &err), DW_OK);
+    }
+    cr_assert_eq(dw_utf8_feed(&stream, NULL, 0, 1, &streamed, &length, &capacity, &err), DW_OK);
+    cr_assert_eq(dw_utf8_feed(&one_shot, bytes, byte_count, 1, &whole, &whole_length, &whole_capacity, &err), DW_OK);
+    cr_assert(byte_count == expected_length && (byte_count == 0 || memcmp(bytes, expected, (size_t)byte_count) == 0),
+              "line %d does not come back", number);
+    cr_assert(length == whole_length && (length == 0 || memcmp(streamed, whole, (size_t)length) == 0),
+              "line %d streams to another text", number);
+    dw_free(expected);
+    dw_free(bytes);
+    dw_free(whole);
+    dw_free(streamed);
+}
+
+Test(tokenizer_reference, smollm2_tokens_give_their_text_back)
+{
+    for_each_line(REFERENCE "smollm2.jsonl", 143, check_way_back);
+}
+
+Test(tokenizer_reference, smollm2_ends_at_both_of_its_ends_and_wants_no_bos)
+{
+    dw_tokenizer *t = load();
+    cr_assert_eq(dw_tokenizer_size(t), 49152);
+    cr_assert_eq(dw_tokenizer_bos(t), -1);
+    for (int32_t id = 0; id < 49152; id++) {
+        cr_assert_eq(dw_tokenizer_is_end(t, id), id == 0 || id == 2, "token %d", id); /* <|endoftext|>, <|im_end|> */
+    }
+    cr_assert_eq(dw_token_bytes(t, 2, 0).length, 0);
+    cr_assert_eq(dw_token_bytes(t, 2, 1).length, 10);
+    dw_tokenizer_free(t);
+}
+
+/* 5 MB without a place to split: as many tokens as the longest one divides it into, and the bytes come back. */
+static void check_run(const dw_tokenizer *t, char fill)
+{
+    enum { LENGTH = 5000000 };
+    char *text;
+    int32_t *ids;
+    int64_t count, length = 0;
+    dw_error err;
+    cr_assert_eq(DW_ALLOC(&text, LENGTH, "text", &err), DW_OK, "%s", err.message);
+    memset(text, fill, LENGTH);
+    cr_assert_eq(dw_tokenize(t, text, LENGTH, 0, &ids, &count, &err), DW_OK, "%s", err.message);
+    for (int64_t i = 0; i < count; i++) {
+        const dw_string token = dw_token_bytes(t, ids[i], 0);
+        cr_assert(token.length <= LENGTH - length && memcmp(token.data, text + length, (size_t)token.length) == 0, "id %lld", (long long)i);
+        length += token.length;
+    }
+    cr_assert_eq(length, LENGTH);
+    cr_assert_leq(count, LENGTH / 4, "%lld tokens", (long long)count); /* aaaa and longer runs of spaces are tokens */
+    dw_free(ids);
+    dw_free(text);
+}
+
+Test(tokenizer_reference, five_megabytes_without_a_place_to_split)
+{
+    dw_tokenizer *t = load();
+    check_run(t, ' ');
+    check_run(t, 'a');
+    dw_tokenizer_free(t);
+}

@@ -1,0 +1,231 @@
+#include "tests/shared/fixtures.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "kernels/types.h"
+
+/* ---- files ---- */
+
+static char directory[256];
+static pid_t owner;
+
+static void remove_directory(void)
+{
+    DIR *listing;
+    const struct dirent *entry;
+    if (getpid() != owner || (listing = opendir(directory)) == NULL) return;
+    while ((entry = readdir(listing)) != NULL) {
+        if (entry->d_name[0] != '.') unlinkat(dirfd(listing), entry->d_name, 0);
+    }
+    closedir(listing);
+    rmdir(directory);
+}
+
+const char *fixture_path(const char *name)
+{
+    enum { PATHS = 64 };
+    static char paths[PATHS][512];
+    static int used;
+    const char *base = getenv("TMPDIR");
+    if (directory[0] == '\0') {
+        snprintf(directory, sizeof directory, "%s/dewpoint-test-XXXXXX", base != NULL ? base : P_tmpdir);
+        cr_assert(mkdtemp(directory) != NULL, "can not make %s", directory);
+        owner = getpid();
+        atexit(remove_directory);
+    }
+    cr_assert(used < PATHS, "a test uses at most %d fixture paths", PATHS);
+    snprintf(paths[used], sizeof paths[used], "%s/%s", directory, name);
+    return paths[used++];
+}
+
+void read_file(const char *path, uint8_t **data, int64_t *bytes)
+{
+    dw_error err;
+    FILE *file = fopen(path, "rbe");
+    cr_assert(file != NULL, "%s is missing; tests need it", path);
+    cr_assert(fseek(file, 0, SEEK_END) == 0 && (*bytes = ftell(file)) >= 0 && fseek(file, 0, SEEK_SET) == 0);
+    cr_assert(DW_ALLOC(data, *bytes + 1, path, &err) == DW_OK, "%s", err.message);
+    cr_assert(fread(*data, 1, (size_t)*bytes, file) == (size_t)*bytes, "can not read %s", path);
+    fclose(file);
+}
+
+/* ---- random weights ---- */
+
+float fixture_random(uint64_t s, int64_t i, double amplitude)
+{
+    uint64_t z = s + ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return (float)((double)((int32_t)(z >> 40) - 8388608) * (amplitude / 8388608.0));
+}
+
+static void *allocate(int64_t bytes)
+{
+    void *pointer;
+    dw_error err;
+    cr_assert(dw_alloc_bytes(&pointer, bytes, 1, "fixture", &err) == DW_OK, "%s", err.message);
+    return pointer;
+}
+
+static void put_half(uint8_t *to, float value)
+{
+    const _Float16 half = (_Float16)value;
+    memcpy(to, &half, 2);
+}
+
+/* x: 32 numbers. out: f16 scale, 32 signed bytes. */
+static void quantise_q8_0(uint8_t *out, const float *x)
+{
+    float largest = 0;
+    for (int i = 0; i < 32; i++) largest = fmaxf(largest, fabsf(x[i]));
+    put_half(out, largest / 127);
+    for (int i = 0; i < 32; i++) out[2 + i] = (uint8_t)(int8_t)(largest > 0 ? lrintf(x[i] * 127 / largest) : 0);
+}
+
+/* x: 32 numbers. out: f16 step, f16 minimum, 16 bytes: number i in the low half of byte i, number 16 + i in the high half. */
+static void quantise_q4_1(uint8_t *out, const float *x)
+{
+    float low = x[0];
+    float high = x[0];
+    for (int i = 1; i < 32; i++) {
+        low = fminf(low, x[i]);
+        high = fmaxf(high, x[i]);
+    }
+    put_half(out, (high - low) / 15);
+    put_half(out + 2, low);
+    for (int i = 0; i < 16; i++) {
+        const long first = high > low ? lrintf((x[i] - low) * 15 / (high - low)) : 0;
+        const long second = high > low ? lrintf((x[16 + i] - low) * 15 / (high - low)) : 0;
+        out[4 + i] = (uint8_t)(first | second << 4);
+    }
+}
+
+/* Adds x [outputs][inputs] (outputs 0: a vector) as `type`. */
+static void put_floats(gguf_writer *writer, const char *name, dw_type type, int64_t outputs, int64_t inputs, const float *x)
+{
+    const int64_t count = inputs * (outputs > 0 ? outputs : 1);
+    const int64_t size[2] = {inputs, outputs};
+    const int64_t bytes = dw_row_bytes(type, count);
+    uint8_t *data = allocate(bytes);
+    cr_assert(inputs % dw_types[type].elements == 0, "%s: rows of %lld do not fit %s", name, (long long)inputs,
+              dw_types[type].name);
+    if (type == DW_F32) memcpy(data, x, (size_t)bytes);
+    for (int64_t i = 0; type == DW_Q8_0 && i < count / 32; i++) quantise_q8_0(data + 34 * i, x + 32 * i);
+    for (int64_t i = 0; type == DW_Q4_1 && i < count / 32; i++) quantise_q4_1(data + 20 * i, x + 32 * i);
+    gguf_put_tensor(writer, name, (uint32_t)dw_types[type].gguf_id, outputs > 0 ? 2 : 1, size, data, bytes);
+    dw_free(data);
+}
+
+/* Random tensors of one model: each has the next stream of the seed. */
+typedef struct {
+    gguf_writer *writer;
+    uint64_t stream;
+} source;
+
+static void put_matrix(source *from, const char *name, dw_type type, int64_t outputs, int64_t inputs, double deviation)
+{
+    float *x = allocate(outputs * inputs * (int64_t)sizeof *x);
+    const uint64_t stream = from->stream++;
+    for (int64_t i = 0; i < outputs * inputs; i++) x[i] = fixture_random(stream, i, deviation * sqrt(3.0));
+    put_floats(from->writer, name, type, outputs, inputs, x);
+    dw_free(x);
+}
+
+/* Gains between 3/4 and 5/4 of gain. */
+static void put_norm(source *from, const char *name, int64_t size, float gain)
+{
+    float *x = allocate(size * (int64_t)sizeof *x);
+    const uint64_t stream = from->stream++;
+    for (int64_t i = 0; i < size; i++) x[i] = gain * (1 + fixture_random(stream, i, 0.25));
+    put_floats(from->writer, name, DW_F32, 0, size, x);
+    dw_free(x);
+}
+
+/* ---- the random model ---- */
+
+static void put_hyperparameters(gguf_writer *writer, const fixture_spec *s)
+{
+    gguf_put_string(writer, "general.architecture", "llama");
+    gguf_put_u32(writer, "general.quantization_version", 2);
+    gguf_put_u32(writer, "llama.block_count", (uint32_t)s->layers);
+    gguf_put_u32(writer, "llama.context_length", (uint32_t)s->context);
+    gguf_put_u32(writer, "llama.embedding_length", (uint32_t)s->hidden);
+    gguf_put_u32(writer, "llama.feed_forward_length", (uint32_t)s->feed_forward);
+    gguf_put_u32(writer, "llama.attention.head_count", (uint32_t)s->heads);
+    gguf_put_u32(writer, "llama.attention.head_count_kv", (uint32_t)s->kv_heads);
+    gguf_put_u32(writer, "llama.attention.key_length", (uint32_t)s->head_dim);
+    gguf_put_u32(writer, "llama.attention.value_length", (uint32_t)s->head_dim);
+    gguf_put_u32(writer, "llama.rope.dimension_count", (uint32_t)s->head_dim);
+    gguf_put_f32(writer, "llama.rope.freq_base", (float)s->rope_base);
+    gguf_put_f32(writer, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_put_u32(writer, "llama.vocab_size", (uint32_t)s->vocabulary);
+}
+
+static void put_layer(source *from, const fixture_spec *s, int64_t layer, dw_type type)
+{
+    const double by_hidden = 1 / sqrt((double)s->hidden); /* inputs of deviation 1 give outputs of deviation 1 */
+    const double sharp = sqrt(3.0) * by_hidden; /* scores q.k / sqrt(d) then have deviation sqrt(3) * sqrt(3) */
+    char name[64];
+#define NAME(suffix) (snprintf(name, sizeof name, "blk.%lld." suffix ".weight", (long long)layer), name)
+    put_norm(from, NAME("attn_norm"), s->hidden, 1);
+    put_matrix(from, NAME("attn_q"), type, s->heads * s->head_dim, s->hidden, sharp);
+    put_matrix(from, NAME("attn_k"), type, s->kv_heads * s->head_dim, s->hidden, s->equal_scores ? 0 : sharp);
+    put_matrix(from, NAME("attn_v"), type, s->kv_heads * s->head_dim, s->hidden, by_hidden);
+    put_matrix(from, NAME("attn_output"), type, s->hidden, s->heads * s->head_dim, 1 / sqrt((double)(s->heads * s->head_dim)));
+    put_norm(from, NAME("ffn_norm"), s->hidden, 1);
+    put_matrix(from, NAME("ffn_gate"), type, s->feed_forward, s->hidden, 2 * by_hidden);
+    put_matrix(from, NAME("ffn_up"), type, s->feed_forward, s->hidden, by_hidden);
+    put_matrix(from, NAME("ffn_down"), type, s->hidden, s->feed_forward, 1 / sqrt((double)s->feed_forward));
+#undef NAME
+}
+
+static fixture_spec with_defaults(const fixture_spec *spec)
+{
+    fixture_spec s = *spec;
+    if (s.layers == 0) s.layers = 2;
+    if (s.hidden == 0) s.hidden = 64;
+    if (s.heads == 0) s.heads = 4;
+    if (s.kv_heads == 0) s.kv_heads = 2;
+    if (s.head_dim == 0) s.head_dim = 16;
+    if (s.feed_forward == 0) s.feed_forward = 96;
+    if (s.vocabulary == 0) s.vocabulary = 320;
+    if (s.context == 0) s.context = 4096;
+    if (s.rope_base <= 0) s.rope_base = 10000;
+    if (s.seed == 0) s.seed = 1;
+    return s;
+}
+
+gguf_writer *fixture_writer(const fixture_spec *spec)
+{
+    const fixture_spec s = with_defaults(spec);
+    const int tied = s.type == FIXTURE_MIXED;
+    const dw_type embedding = s.type == FIXTURE_F32 ? DW_F32 : s.type == FIXTURE_Q4_1 ? DW_Q4_1 : DW_Q8_0;
+    const dw_type matrix = s.type == FIXTURE_F32 ? DW_F32 : s.type == FIXTURE_Q8_0 ? DW_Q8_0 : DW_Q4_1;
+    const double by_hidden = 1 / sqrt((double)s.hidden);
+    gguf_writer *writer = gguf_new(3);
+    source from = {writer, s.seed * 0x2545F4914F6CDD1Du};
+
+    put_hyperparameters(writer, &s);
+    if (s.tokenizer) fixture_tokenizer(writer, s.vocabulary);
+    /* A tied head must not just repeat the last token: its own layers have to outweigh the embedding. */
+    put_matrix(&from, "token_embd.weight", embedding, s.vocabulary, s.hidden, tied ? 0.25 : 1);
+    for (int64_t layer = 0; layer < s.layers; layer++) put_layer(&from, &s, layer, matrix);
+    put_norm(&from, "output_norm.weight", s.hidden, tied ? (float)(12 * by_hidden) : 1);
+    if (!tied) put_matrix(&from, "output.weight", matrix, s.vocabulary, s.hidden, 3 * by_hidden);
+    return writer;
+}
+
+void fixture_model(const char *path, const fixture_spec *spec)
+{
+    gguf_writer *writer = fixture_writer(spec);
+    gguf_write(writer, path);
+    gguf_free(writer);
+}

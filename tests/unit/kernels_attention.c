@@ -1,0 +1,230 @@
+/* Attention and elementwise kernels: every instruction set that this CPU runs gives the definition's bits. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/pool.h"
+#include "kernels/f16.h"
+#include "kernels/kernels.h"
+
+enum { MAX_D = 160, MAX_ROWS = 13, GUARD = 8 };
+
+static uint64_t state;
+
+static void start(void)
+{
+    state = 20260206;
+    dw_set_float_state();
+}
+
+TestSuite(kernels_attention, .init = start);
+
+static uint64_t next_bits(void)
+{
+    uint64_t z = (state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* Uniform in [-amplitude, amplitude). */
+static float next_float(float amplitude)
+{
+    return (float)((int32_t)(next_bits() >> 40) - (1 << 23)) * (amplitude / 8388608.0f);
+}
+
+/* The instruction sets to compare with the definition; says which are missing here. */
+static int others(const dw_kernels **list)
+{
+    static const char *const names[] = {"avx2", "avx512"};
+    int count = 0;
+    for (int i = 0; i < 2; i++) {
+        list[count] = dw_kernels_named(names[i]);
+        if (list[count] == NULL) {
+            printf("note: this CPU can not run %s, it is not compared here\n", names[i]);
+        } else {
+            count++;
+        }
+    }
+    return count;
+}
+
+static void random_block(void *block, int64_t count, dw_type type, float amplitude)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const float x = next_bits() % 16 == 0 ? 0.0f : next_float(amplitude);
+        if (type == DW_F32) ((float *)block)[i] = x;
+        if (type == DW_F16) ((uint16_t *)block)[i] = dw_f16_of_f32(x);
+        if (type == DW_BF16) ((uint16_t *)block)[i] = dw_bf16_of_f32(x);
+    }
+}
+
+static const dw_type cache_types[] = {DW_F32, DW_F16, DW_BF16};
+static const int head_dims[] = {1, 2, 11, 16, 24, 32, 64, 80, 128, 160};
+
+static void expect_same(const float *a, const float *b, int64_t count, const char *what, const dw_kernels *k, int d, int rows)
+{
+    cr_assert(memcmp(a, b, (size_t)count * sizeof *a) == 0, "%s of %s differs from the definition, head_dim %d, %d rows", what, k->name, d,
+              rows);
+}
+
+Test(kernels_attention, scores_have_the_definitions_bits)
+{
+    static float block[DW_BLOCK * MAX_D], q[MAX_ROWS * MAX_D], want[MAX_ROWS * DW_BLOCK + GUARD], got[MAX_ROWS * DW_BLOCK + GUARD];
+    const dw_kernels *list[2];
+    const int count = others(list);
+    for (int t = 0; t < 3; t++) {
+        for (int i = 0; i < 10; i++) {
+            const int d = head_dims[i];
+            random_block(block, DW_BLOCK * d, cache_types[t], 8.0f);
+            for (int j = 0; j < MAX_ROWS * MAX_D; j++) q[j] = next_float(4.0f);
+            for (int rows = 1; rows <= MAX_ROWS; rows += rows < 7 ? 1 : 6) {
+                memset(want, 0xA5, sizeof want);
+                memset(got, 0xA5, sizeof got);
+                dw_kernels_scalar.scores[cache_types[t]](want, q, MAX_D, rows, block, d);
+                cr_assert(isfinite(want[rows * DW_BLOCK - 1]));
+                for (int k = 0; k < count; k++) {
+                    list[k]->scores[cache_types[t]](got, q, MAX_D, rows, block, d);
+                    expect_same(want, got, MAX_ROWS * DW_BLOCK + GUARD, "scores", list[k], d, rows);
+                }
+            }
+        }
+    }
+}
+
+Test(kernels_attention, values_have_the_definitions_bits_for_every_range_of_keys)
+{
+    static float block[DW_BLOCK * MAX_D], w[MAX_ROWS * DW_BLOCK], want[MAX_ROWS * MAX_D + GUARD], got[MAX_ROWS * MAX_D + GUARD];
+    static const int ranges[][2] = {{0, 63}, {0, 0}, {63, 63}, {5, 40}};
+    const dw_kernels *list[2];
+    const int count = others(list);
+    for (int t = 0; t < 3; t++) {
+        for (int i = 0; i < 10; i++) {
+            const int d = head_dims[i];
+            random_block(block, DW_BLOCK * d, cache_types[t], 8.0f);
+            for (int j = 0; j < MAX_ROWS * DW_BLOCK; j++) w[j] = next_bits() % 4 == 0 ? 0.0f : fabsf(next_float(1.0f));
+            for (int r = 0; r < 4; r++) {
+                for (int rows = 1; rows <= MAX_ROWS; rows += rows < 7 ? 1 : 6) {
+                    memset(want, 0xA5, sizeof want);
+                    memset(got, 0xA5, sizeof got);
+                    dw_kernels_scalar.values[cache_types[t]](want, w, rows, block, d, ranges[r][0], ranges[r][1]);
+                    cr_assert(isfinite(want[rows * d - 1]));
+                    for (int k = 0; k < count; k++) {
+                        list[k]->values[cache_types[t]](got, w, rows, block, d, ranges[r][0], ranges[r][1]);
+                        expect_same(want, got, MAX_ROWS * MAX_D + GUARD, "values", list[k], d, rows);
+                    }
+                }
+            }
+        }
+    }
+}
+
+Test(kernels_attention, weights_have_the_definitions_bits_for_every_mask_and_spread)
+{
+    static const float spreads[] = {0.0f, 1.0f, 30.0f, 1000.0f, 1e6f};
+    const dw_kernels *list[2];
+    const int count = others(list);
+    for (int trial = 0; trial < 400; trial++) {
+        float s[DW_BLOCK], want[DW_BLOCK], got[DW_BLOCK];
+        float want_sum, got_sum;
+        int32_t want_exponent, got_exponent;
+        uint64_t mask = trial % 3 == 0 ? UINT64_MAX : next_bits() & next_bits();
+        if (trial % 7 == 0) mask = (uint64_t)1 << trial % 64;
+        if (mask == 0) mask = 1;
+        for (int j = 0; j < DW_BLOCK; j++) s[j] = next_float(spreads[trial % 5]) + (trial % 2 ? 100.0f : 0.0f);
+        const float want_top = dw_kernels_scalar.weights(want, s, 0.18033688f, mask, &want_exponent, &want_sum);
+        for (int j = 0; j < DW_BLOCK; j++) {
+            if ((mask >> j & 1) == 0) cr_assert(want[j] == 0.0f && !signbit(want[j]), "an uncounted key has weight exactly +0");
+        }
+        cr_assert(want_sum >= 0.49f && want_sum <= 70.0f, "the largest weight is in (1/2, 1], the sum is %g", (double)want_sum);
+        for (int k = 0; k < count; k++) {
+            const float got_top = list[k]->weights(got, s, 0.18033688f, mask, &got_exponent, &got_sum);
+            expect_same(want, got, DW_BLOCK, "weights", list[k], 0, trial);
+            expect_same(&want_sum, &got_sum, 1, "sum of weights", list[k], 0, trial);
+            cr_assert_eq(want_exponent, got_exponent);
+            cr_assert(want_top == got_top);
+        }
+    }
+}
+
+Test(kernels_attention, exp2_has_the_definitions_bits_and_2e_7_relative_error)
+{
+    enum { COUNT = 20001 };
+    static float x[COUNT], want[COUNT], got[COUNT];
+    const dw_kernels *list[2];
+    const int count = others(list);
+    for (int i = 0; i < COUNT; i++) x[i] = -130.0f + 256.0f * (float)i / COUNT;
+    x[0] = -INFINITY, x[1] = -125.0f, x[2] = -0.0f, x[3] = nextafterf(-125.0f, -126.0f), x[4] = -3e38f;
+    dw_kernels_scalar.exp2(want, x, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        if (x[i] < -125.0f) {
+            cr_assert_eq(want[i], 0.0f, "2^%g is +0 by definition", (double)x[i]);
+        } else {
+            /* 2^-23.6 as computed (exp2.h), checked against libm in double */
+            cr_assert(fabs((double)want[i] / exp2((double)x[i]) - 1.0) < 1.0e-7, "2^%g is %g", (double)x[i], (double)want[i]);
+        }
+    }
+    for (int k = 0; k < count; k++) {
+        list[k]->exp2(got, x, COUNT);
+        expect_same(want, got, COUNT, "exp2", list[k], 0, 0);
+    }
+}
+
+Test(kernels_attention, silu_has_the_definitions_bits_and_a_small_error)
+{
+    enum { COUNT = 4003 };
+    static float gate[COUNT], up[COUNT], want[COUNT], got[COUNT];
+    const dw_kernels *list[2];
+    const int count = others(list);
+    for (int i = 0; i < COUNT; i++) {
+        gate[i] = i < 10 ? (float)(i - 5) * 1e5f : next_float(i % 2 ? 120.0f : 4.0f);
+        up[i] = next_float(3.0f);
+    }
+    memcpy(want, gate, sizeof gate);
+    dw_kernels_scalar.silu_mul(want, up, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        const double x = (double)gate[i];
+        const double exact = x / (1.0 + exp(-x)) * (double)up[i];
+        /* -x log2(e) is rounded once: up to |x| 2^-24 bits of the exponential, besides a few roundings; it is clamped at 125 bits */
+        const double bound = (fabs(x) * 1.2e-7 + 6e-7) * fabs(exact) + 0x1p-124 * fabs(x * (double)up[i]);
+        cr_assert(fabs((double)want[i] - exact) <= bound, "silu(%g) * %g = %g", x, (double)up[i],
+                  (double)want[i]);
+    }
+    for (int k = 0; k < count; k++) {
+        memcpy(got, gate, sizeof gate);
+        list[k]->silu_mul(got, up, COUNT);
+        expect_same(want, got, COUNT, "silu_mul", list[k], 0, 0);
+    }
+}
+
+Test(kernels_attention, limbs_are_the_same_integers)
+{
+    enum { COUNT = 67 };
+    const dw_kernels *list[2];
+    const int count = others(list);
+    for (int trial = 0; trial < 300; trial++) {
+        float o[COUNT];
+        int64_t low[2][COUNT + 1], high[2][COUNT + 1];
+        const int shift = trial % 28;
+        const int with_low = trial % 5 != 0;
+        const float scale = ldexpf(1.0f, 28 - trial % 7);
+        for (int c = 0; c < COUNT; c++) o[c] = ldexpf(next_float(64.0f), trial % 7 - trial % 3 * 8);
+        for (int c = 0; c <= COUNT; c++) low[0][c] = (int64_t)next_bits() >> 8, high[0][c] = (int64_t)next_bits() >> 8;
+        for (int k = 0; k < count; k++) {
+            int64_t want_low[COUNT + 1], want_high[COUNT + 1];
+            memcpy(want_low, low[0], sizeof want_low), memcpy(want_high, high[0], sizeof want_high);
+            memcpy(low[1], low[0], sizeof low[0]), memcpy(high[1], high[0], sizeof high[0]);
+            dw_kernels_scalar.add_limbs(with_low ? want_low : NULL, want_high, o, COUNT, scale, shift);
+            list[k]->add_limbs(with_low ? low[1] : NULL, high[1], o, COUNT, scale, shift);
+            cr_assert(memcmp(want_low, low[1], sizeof want_low) == 0 && memcmp(want_high, high[1], sizeof want_high) == 0,
+                      "add_limbs of %s, shift %d", list[k]->name, shift);
+        }
+        /* z = y << shift is what the two limbs hold together */
+        int64_t l = 0, h = 0;
+        dw_kernels_scalar.add_limbs(&l, &h, o, 1, scale, shift);
+        cr_assert((__int128)h * (1 << 28) + l == (__int128)rintf(o[0] * scale) * ((__int128)1 << shift));
+        cr_assert(l >= 0 && l < 1 << 28);
+    }
+}
