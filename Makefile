@@ -2,6 +2,7 @@
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
 
+comma := ,
 BUILD ?= build
 SANITIZE ?=
 VERSION := 0.1.0
@@ -19,7 +20,6 @@ BUILD := build/$(subst $(comma),-,$(SANITIZE))
 DW_CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=$(SANITIZE)
 endif
-comma := ,
 
 SOURCES := $(wildcard src/*/*.c mpi/*.c)
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o)
@@ -34,14 +34,15 @@ TEST_SHARED := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/shared/*.c))
 all: dewpoint
 
 dewpoint: $(BUILD)/dewpoint
-	cp $< $@
+	@cp $< $@
 
 $(BUILD)/dewpoint: $(MAIN) $(BUILD)/libdewpoint.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	@echo "  ld $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/libdewpoint.a: $(LIBRARY)
-	rm -f $@
-	ar rcs $@ $^
+	@rm -f $@
+	@ar rcs $@ $^
 
 # Instruction sets by file name.
 $(BUILD)/%_avx2.o: ISA_CFLAGS := -mavx2 -mfma -mf16c
@@ -50,19 +51,59 @@ $(BUILD)/mpi/%.o: ISA_CFLAGS = $(MPI_CFLAGS)
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(DW_CFLAGS) $(CFLAGS) $(ISA_CFLAGS) -MMD -MP -c -o $@ $<
+	@echo "  cc $<"
+	@$(CC) $(DW_CFLAGS) $(CFLAGS) $(ISA_CFLAGS) -MMD -MP -c -o $@ $<
 
 define test_program
 $(BUILD)/tests/$(1)/run: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/$(1)/*.c)) $(TEST_SHARED) $(BUILD)/libdewpoint.a
-	$$(CC) $$(LDFLAGS) -o $$@ $$^ -lcriterion $$(LDLIBS)
+	@echo "  ld $$@"
+	@$$(CC) $$(LDFLAGS) -o $$@ $$^ -lcriterion $$(LDLIBS)
 endef
 $(foreach d,$(TEST_DIRS),$(eval $(call test_program,$(d))))
 
+# Programs that the rank tests launch under mpirun.
+RANK_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/ranks/programs/*.c))
+$(RANK_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(TEST_SHARED) $(BUILD)/libdewpoint.a
+	@echo "  ld $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ -lcriterion $(LDLIBS)
+
 .PHONY: tests
-tests: dewpoint $(TEST_PROGRAMS)
+tests: dewpoint $(TEST_PROGRAMS) $(RANK_PROGRAMS)
+
+# Root and more ranks than cores are refused by mpirun unless it is told otherwise.
+CHECK_ENVIRONMENT = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+	OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1 DEWPOINT=$(BUILD)/dewpoint \
+	ASAN_OPTIONS=fast_unwind_on_malloc=0:abort_on_error=1 LSAN_OPTIONS=suppressions=tests/lsan.supp:print_suppressions=0
+
+.PHONY: check
+check: deps
+	@$(MAKE) --no-print-directory tests fetch-models
+	@for d in $(TEST_DIRS); do echo "== tests/$$d"; $(CHECK_ENVIRONMENT) $(BUILD)/tests/$$d/run -j1 --timeout 600 || exit 1; done
+
+.PHONY: deps
+deps:
+	@launch/install-deps
+
+.PHONY: fetch-models
+fetch-models:
+	@launch/fetch-models
+
+.PHONY: demo
+demo: deps
+	@$(MAKE) --no-print-directory dewpoint fetch-models
+	@launch/demo
 
 .PHONY: clean
 clean:
 	rm -rf build dewpoint
+
+.PHONY: help
+help:
+	@echo "make              build ./dewpoint"
+	@echo "make demo         install what is missing, build, fetch a model, decode a long text on 4 ranks twice"
+	@echo "make check        build and run all tests (SANITIZE=address,undefined: with sanitizers, under build/)"
+	@echo "make deps         install the Debian packages that are missing (as root; else print the command)"
+	@echo "make fetch-models download the models of demo and tests into the cache (DEWPOINT_CACHE, default ~/.cache/dewpoint)"
+	@echo "make clean        remove what was built, keep what was downloaded"
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -21,7 +21,8 @@ int64_t dw_tokenizer_size(const dw_tokenizer *tokenizer);
 dw_status dw_tokenize(const dw_tokenizer *tokenizer, const char *text, int64_t length, int parse_special, int32_t **ids,
                       int64_t *count, dw_error *err);
 
-/* The bytes of one token; control tokens give their markup when with_special is set, else nothing. Valid while the tokenizer is. */
+/* The bytes of one token; control tokens (also unknown and unused ones) give their markup when with_special is set, else
+   nothing, as does an id out of range. Valid while the tokenizer is. */
 dw_string dw_token_bytes(const dw_tokenizer *tokenizer, int32_t id, int with_special);
 
 /* Ids that the model adds or stops at; -1: none. */
@@ -29,8 +30,8 @@ int32_t dw_tokenizer_bos(const dw_tokenizer *tokenizer); /* to put in front of a
 int dw_tokenizer_is_end(const dw_tokenizer *tokenizer, int32_t id); /* end of text or end of turn */
 
 /* Streaming detokenisation. Feed the bytes of tokens; take what forms whole characters. An incomplete character is held
-   back until it is complete; bytes that can not become one turn into U+FFFD, one for each maximal bad part (as WHATWG and Python's
-   "replace" do). The pieces joined equal the one-shot text. */
+   back until it is complete; bytes that can not become one turn into U+FFFD, one for each maximal bad part (as WHATWG and
+   Python's "replace" do). The pieces joined equal the one-shot text. */
 typedef struct {
     unsigned char held[4];
     int held_count;
@@ -40,7 +41,8 @@ typedef struct {
 dw_status dw_utf8_feed(dw_utf8_stream *stream, const char *bytes, int64_t count, int last, char **text, int64_t *length,
                        int64_t *capacity, dw_error *err);
 
-/* Offset of the first byte that is not valid UTF-8 (overlong forms, surrogates and values above 10FFFF are not), -1 if all is. */
+/* Offset of the first byte that is not valid UTF-8 (overlong forms, surrogates and values above 10FFFF are not), -1 if all
+   is. */
 int64_t dw_utf8_check(const char *text, int64_t length);
 
 #endif

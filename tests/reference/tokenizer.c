@@ -43,7 +43,8 @@ static void for_each_line(const char *path, int expected_lines, line_check *chec
     dw_tokenizer_free(t);
 }
 
-static void expect_ids(const dw_tokenizer *t, const char *text, int64_t length, int parse_special, const json_t *expected, int number)
+static void expect_ids(const dw_tokenizer *t, const char *text, int64_t length, int parse_special, const json_t *expected,
+                       int number)
 {
     int32_t *ids;
     int64_t count;
@@ -126,7 +127,8 @@ static void check_way_back(const dw_tokenizer *t, const json_t *line, int number
     const json_t *text = json_object_get(line, "text");
     const json_t *ids = json_object_get(line, "ids");
     char *expected, *bytes = NULL, *whole = NULL, *streamed = NULL;
-    int64_t expected_length = 0, byte_count = 0, byte_capacity = 0, whole_length = 0, whole_capacity = 0, length = 0, capacity = 0;
+    int64_t expected_length = 0, byte_count = 0, byte_capacity = 0;
+    int64_t whole_length = 0, whole_capacity = 0, length = 0, capacity = 0;
     dw_utf8_stream one_shot = {0}, stream = {0};
     dw_error err;
     cr_assert_eq(DW_ALLOC(&expected, (int64_t)json_string_length(text), "text", &err), DW_OK);
@@ -184,7 +186,8 @@ static void check_run(const dw_tokenizer *t, char fill)
     cr_assert_eq(dw_tokenize(t, text, LENGTH, 0, &ids, &count, &err), DW_OK, "%s", err.message);
     for (int64_t i = 0; i < count; i++) {
         const dw_string token = dw_token_bytes(t, ids[i], 0);
-        cr_assert(token.length <= LENGTH - length && memcmp(token.data, text + length, (size_t)token.length) == 0, "id %lld", (long long)i);
+        const int same = token.length <= LENGTH - length && memcmp(token.data, text + length, (size_t)token.length) == 0;
+        cr_assert(same, "id %lld", (long long)i);
         length += token.length;
     }
     cr_assert_eq(length, LENGTH);

@@ -125,7 +125,8 @@ Test(gguf_damage, names_of_any_bytes_stay_on_one_line_of_the_message)
                  NULL, 0);
     gguf_write(writer, path);
     gguf_free(writer);
-    check_refused(path, "key line?feed ?[31m and 0123456789 0123456789 0123456789 0123456789 01234... has the unknown kind 77");
+    check_refused(path, "key line?feed ?[31m and 0123456789 0123456789 0123456789 0123456789 0123456789 01234... has the "
+                        "unknown kind 77");
 }
 
 /* Opens the file and touches all of it; a failure must name the file. Returns whether it could be opened. */
@@ -155,7 +156,8 @@ Test(gguf_damage, truncation_at_every_byte_is_noticed)
         cr_assert(end < size);
         for (int64_t n = size; n >= 0; n--) {
             cr_assert(truncate(path, n) == 0);
-            cr_assert(open_and_touch(path) == (n >= end), "version %u, %lld of %lld bytes", version, (long long)n, (long long)size);
+            cr_assert(open_and_touch(path) == (n >= end), "version %u, %lld of %lld bytes", version, (long long)n,
+                      (long long)size);
         }
         gguf_free(writer);
     }

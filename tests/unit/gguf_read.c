@@ -13,12 +13,12 @@ static dw_error err;
 #define OK(call) cr_assert((call) == DW_OK, "%s", err.message)
 
 /* The call must fail as DW_INPUT with a one-line message that starts with the file's path and has the words in it. */
-#define REFUSED(file, call, words)                                                                                              \
-    do {                                                                                                                        \
-        err.message[0] = '\0';                                                                                                  \
-        cr_expect((call) == DW_INPUT, #call);                                                                                   \
-        cr_expect(strstr(err.message, dw_gguf_path(file)) == err.message && strchr(err.message, '\n') == NULL);                 \
-        cr_expect(strstr(err.message, (words)) != NULL, "\"%s\" lacks \"%s\"", err.message, (words));                           \
+#define REFUSED(file, call, words)                                                                                             \
+    do {                                                                                                                       \
+        err.message[0] = '\0';                                                                                                 \
+        cr_expect((call) == DW_INPUT, #call);                                                                                  \
+        cr_expect(strstr(err.message, dw_gguf_path(file)) == err.message && strchr(err.message, '\n') == NULL);                \
+        cr_expect(strstr(err.message, (words)) != NULL, "\"%s\" lacks \"%s\"", err.message, (words));                          \
     } while (0)
 
 static dw_gguf *open_small(uint32_t version, uint32_t alignment)

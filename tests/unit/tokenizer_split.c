@@ -37,8 +37,8 @@ static void expect(const char *text, int64_t length, const char *pieces, int64_t
     dw_error err;
     joined j = {0};
     cr_assert_eq(dw_split(splitter, text, length, join, &j, &err), DW_OK, "%s", err.message);
-    cr_assert(j.length == pieces_length && memcmp(j.text, pieces, (size_t)pieces_length) == 0, "'%s' gives '%s', not '%s'", text,
-              j.text, pieces);
+    cr_assert(j.length == pieces_length && memcmp(j.text, pieces, (size_t)pieces_length) == 0,
+              "'%s' gives '%s', not '%s'", text, j.text, pieces);
     dw_splitter_free(splitter);
 }
 
@@ -119,7 +119,8 @@ Test(tokenizer_split, runs_of_five_million_characters_are_split)
         char fill;
         char last;
         int64_t pieces;
-    } cases[] = {{' ', ' ', 1}, {' ', 'x', 2}, {' ', '1', 2}, {'\n', '.', 3}, {'a', 'a', 1}, {'\'', '\'', 1}, {'7', '7', LENGTH}};
+    } cases[] = {{' ', ' ', 1}, {' ', 'x', 2}, {' ', '1', 2}, {'\n', '.', 3}, {'a', 'a', 1}, {'\'', '\'', 1},
+                 {'7', '7', LENGTH}};
     dw_splitter *splitter = make();
     dw_error err;
     char *text;

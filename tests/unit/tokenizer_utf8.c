@@ -17,7 +17,8 @@ typedef struct {
 static void feed(sink *s, const char *bytes, int64_t count, int last)
 {
     dw_error err;
-    cr_assert_eq(dw_utf8_feed(&s->stream, bytes, count, last, &s->text, &s->length, &s->capacity, &err), DW_OK, "%s", err.message);
+    dw_status status = dw_utf8_feed(&s->stream, bytes, count, last, &s->text, &s->length, &s->capacity, &err);
+    cr_assert_eq(status, DW_OK, "%s", err.message);
 }
 
 static int holds(const sink *s, const char *text, int64_t length)
@@ -109,7 +110,8 @@ Test(tokenizer_utf8, each_maximal_bad_part_becomes_one_replacement_character)
 
 Test(tokenizer_utf8, pieces_joined_equal_the_one_shot_text_for_any_two_cuts)
 {
-    static const char bytes[] = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xF0\x9F\x98z\xE2\x82\xE2\x82\xAC\xED\xA0\x80\0\xC3\xC3\xA9\xF4\x90\x80\xFF\xE3\x81";
+    static const char bytes[] = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"
+                                "\xF0\x9F\x98z\xE2\x82\xE2\x82\xAC\xED\xA0\x80\0\xC3\xC3\xA9\xF4\x90\x80\xFF\xE3\x81";
     const int64_t count = (int64_t)sizeof bytes - 1;
     sink whole = {0};
     feed(&whole, bytes, count, 1);
@@ -144,19 +146,21 @@ Test(tokenizer_utf8, a_character_is_held_back_until_it_is_complete)
 /* All strings of four bytes from the edges of the ranges that UTF-8 distinguishes. */
 Test(tokenizer_utf8, check_and_feed_agree_on_what_is_valid)
 {
-    static const char edge[] = "\x00\x41\x7F\x80\x8F\x90\x9F\xA0\xBF\xC0\xC1\xC2\xDF\xE0\xE1\xEC\xED\xEE\xEF\xF0\xF1\xF3\xF4\xF5\xFF";
+    static const char edge[] = "\x00\x41\x7F\x80\x8F\x90\x9F\xA0\xBF"
+                               "\xC0\xC1\xC2\xDF\xE0\xE1\xEC\xED\xEE\xEF\xF0\xF1\xF3\xF4\xF5\xFF";
     const int edges = (int)sizeof edge - 1;
     sink s = {0};
     for (int i = 0; i < edges * edges * edges * edges; i++) {
-        const char text[4] = {edge[i % edges], edge[i / edges % edges], edge[i / edges / edges % edges], edge[i / edges / edges / edges]};
+        const char text[4] = {edge[i % edges], edge[i / edges % edges], edge[i / edges / edges % edges],
+                              edge[i / edges / edges / edges]};
         const int64_t bad = dw_utf8_check(text, 4);
         s.length = 0;
         feed(&s, text, 4, 1);
         cr_assert_eq(bad < 0, holds(&s, text, 4), "bytes %02X %02X %02X %02X", (unsigned char)text[0], (unsigned char)text[1],
                      (unsigned char)text[2], (unsigned char)text[3]);
         if (bad >= 0) {
-            cr_assert(memcmp(s.text, text, (size_t)bad) == 0 && memcmp(s.text + bad, R, 3) == 0, "replaced at another byte than %d",
-                      (int)bad);
+            cr_assert(memcmp(s.text, text, (size_t)bad) == 0 && memcmp(s.text + bad, R, 3) == 0,
+                      "replaced at another byte than %d", (int)bad);
         }
         cr_assert_eq(dw_utf8_check(s.text, s.length), -1, "what comes out is valid");
     }

@@ -21,8 +21,8 @@ static const dw_string merges[] = {STRING("a b"), STRING("\xC4\xA0 a"), STRING("
 
 static dw_tokenizer_parts good_parts(void)
 {
-    return (dw_tokenizer_parts){.pre = STRING("smollm"), .tokens = tokens, .token_count = TOKENS, .types = types, .merges = merges,
-                                .merge_count = 3, .bos = BOS, .eos = TOOL, .eot = -1};
+    return (dw_tokenizer_parts){.pre = STRING("smollm"), .tokens = tokens, .token_count = TOKENS, .types = types,
+                                .merges = merges, .merge_count = 3, .bos = BOS, .eos = TOOL, .eot = -1};
 }
 
 static dw_tokenizer *make(const dw_tokenizer_parts *parts)
@@ -42,7 +42,9 @@ static void expect_ids(const char *text, int64_t length, int parse_special, cons
     dw_error err;
     cr_assert_eq(dw_tokenize(t, text, length, parse_special, &ids, &count, &err), DW_OK, "%s", err.message);
     cr_assert_eq(count, expected_count, "'%s' gives %d ids, not %d", text, (int)count, (int)expected_count);
-    for (int64_t i = 0; i < count; i++) cr_assert_eq(ids[i], expected[i], "'%s': id %d is %d, not %d", text, (int)i, ids[i], expected[i]);
+    for (int64_t i = 0; i < count; i++) {
+        cr_assert_eq(ids[i], expected[i], "'%s': id %d is %d, not %d", text, (int)i, ids[i], expected[i]);
+    }
     dw_free(ids);
     dw_tokenizer_free(t);
 }
@@ -119,7 +121,8 @@ Test(tokenizer_vocabulary, only_the_types_named_for_it_are_found_in_text)
 static void expect_bytes(const dw_tokenizer *t, int32_t id, int with_special, const char *bytes, int64_t count)
 {
     const dw_string got = dw_token_bytes(t, id, with_special);
-    cr_assert(got.length == count && memcmp(got.data, bytes, (size_t)count) == 0, "token %d is '%.*s'", id, (int)got.length, got.data);
+    cr_assert(got.length == count && memcmp(got.data, bytes, (size_t)count) == 0, "token %d is '%.*s'", id,
+              (int)got.length, got.data);
 }
 
 Test(tokenizer_vocabulary, token_bytes_by_type)
@@ -150,7 +153,9 @@ Test(tokenizer_vocabulary, ends_are_eos_eot_and_known_control_tokens)
     parts.eos = -1;
     parts.eot = LONG_END;
     t = make(&parts);
-    for (int32_t id = -1; id <= TOKENS; id++) cr_assert_eq(dw_tokenizer_is_end(t, id), id == LONG_END || id == END, "token %d", id);
+    for (int32_t id = -1; id <= TOKENS; id++) {
+        cr_assert_eq(dw_tokenizer_is_end(t, id), id == LONG_END || id == END, "token %d", id);
+    }
     dw_tokenizer_free(t);
     parts.types = NULL; /* then <|im_end|> is a word like others */
     t = make(&parts);

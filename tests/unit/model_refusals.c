@@ -1,0 +1,200 @@
+/* A model that Dewpoint would compute wrongly, or not at all, is refused with a message that names the reason. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/model.h"
+#include "tests/shared/fixtures.h"
+
+/* Loading must fail as DW_INPUT with a one-line message that starts with the path and has the words in it. */
+static void check_refused(const char *path, double rope_base, const char *words)
+{
+    dw_error err = {.message = ""};
+    dw_model *m;
+    const dw_status status = dw_model_load(&m, path, rope_base, &err);
+    cr_expect(status == DW_INPUT && m == NULL, "status %d where \"%s\" was expected", status, words);
+    cr_expect(strstr(err.message, path) == err.message && strchr(err.message, '\n') == NULL, "\"%s\"", err.message);
+    cr_expect(strstr(err.message, words) != NULL, "\"%s\" lacks \"%s\"", err.message, words);
+    dw_model_free(m);
+}
+
+static uint64_t float_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* The fixture with `bytes` bytes over a field, `by` bytes behind its start, must be refused. */
+static void check_patched(gguf_field field, const char *name, int64_t by, uint64_t value, int64_t bytes, fixture_type type,
+                          const char *words)
+{
+    const char *path = fixture_path("model.gguf");
+    gguf_writer *writer = fixture_writer(&(fixture_spec){.type = type});
+    int64_t size;
+    uint8_t *data = gguf_build(writer, &size);
+    memcpy(data + gguf_where(writer, field, name) + by, &value, (size_t)bytes);
+    gguf_write(writer, path);
+    gguf_free(writer);
+    check_refused(path, 0, words);
+}
+
+Test(model_refusals, hyperparameters_out_of_range)
+{
+    static const struct {
+        const char *key;
+        uint32_t value;
+        const char *words;
+    } cases[] = {
+        {"llama.block_count", 0, "llama.block_count is 0; 1 to 4096 are supported"},
+        {"llama.block_count", 5000, "llama.block_count is 5000; 1 to 4096 are supported"},
+        {"llama.block_count", 3, "tensor blk.2.attn_q.weight is missing"},
+        {"llama.block_count", 1, "tensor blk.1.attn_k.weight is not supported in family llama"},
+        {"llama.context_length", 0, "llama.context_length is 0"},
+        {"llama.embedding_length", 0, "llama.embedding_length is 0"},
+        {"llama.embedding_length", 1u << 19, "llama.embedding_length is 524288; 1 to 262144 are supported"},
+        {"llama.embedding_length", 96, "tensor token_embd.weight has 320 rows of 64 numbers; expected any rows of 96"},
+        {"llama.feed_forward_length", 0, "llama.feed_forward_length is 0"},
+        {"llama.feed_forward_length", UINT32_MAX, "llama.feed_forward_length is 4294967295"},
+        {"llama.feed_forward_length", 128, "tensor blk.0.ffn_gate.weight has 96 rows of 64 numbers; expected 128 rows of 64"},
+        {"llama.attention.head_count", 0, "llama.attention.head_count is 0"},
+        {"llama.attention.head_count", 1u << 17, "llama.attention.head_count is 131072"},
+        {"llama.attention.head_count", 6, "tensor blk.0.attn_q.weight has 64 rows of 64 numbers; expected 96 rows of 64"},
+        {"llama.attention.head_count_kv", 0, "llama.attention.head_count_kv is 0"},
+        {"llama.attention.head_count_kv", 3, "4 heads are not a multiple of 3 KV heads"},
+        {"llama.attention.head_count_kv", 8, "4 heads are not a multiple of 8 KV heads"},
+        {"llama.attention.head_count_kv", 1, "tensor blk.0.attn_k.weight has 32 rows of 64 numbers; expected 16 rows"},
+        {"llama.attention.key_length", 0, "llama.attention.key_length is 0; 1 to 512 are supported"},
+        {"llama.attention.key_length", 514, "llama.attention.key_length is 514; 1 to 512 are supported"},
+        {"llama.attention.value_length", 32, "keys of 16 and values of 32 numbers are not supported"},
+        {"llama.rope.dimension_count", 0, "llama.rope.dimension_count is 0; 1 to 16 are supported"},
+        {"llama.rope.dimension_count", 18, "llama.rope.dimension_count is 18; 1 to 16 are supported"},
+        {"llama.rope.dimension_count", 15, "head dimension 16 with 15 rotated is not supported; both must be even"},
+        {"llama.vocab_size", 321, "llama.vocab_size is 321, but token_embd.weight has 320 rows"},
+        {"general.quantization_version", 1, "general.quantization_version 1 is not supported; supported: 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check_patched(GGUF_AT_VALUE, cases[i].key, 0, cases[i].value, 4, FIXTURE_F32, cases[i].words);
+    }
+}
+
+Test(model_refusals, an_odd_head_dimension)
+{
+    const char *path = fixture_path("model.gguf");
+    fixture_model(path, &(fixture_spec){.head_dim = 15});
+    check_refused(path, 0, "head dimension 15 with 15 rotated is not supported; both must be even");
+}
+
+Test(model_refusals, numbers_that_are_none)
+{
+    const char *const epsilon = "llama.attention.layer_norm_rms_epsilon";
+    check_patched(GGUF_AT_VALUE, epsilon, 0, 0, 4, FIXTURE_F32, "layer_norm_rms_epsilon is 0; it must lie between");
+    check_patched(GGUF_AT_VALUE, epsilon, 0, float_bits(-1e-5f), 4, FIXTURE_F32, "layer_norm_rms_epsilon is -1e-05");
+    check_patched(GGUF_AT_VALUE, epsilon, 0, 0x7FC00000, 4, FIXTURE_F32, "layer_norm_rms_epsilon is nan");
+    check_patched(GGUF_AT_VALUE, "llama.rope.freq_base", 0, float_bits(-1), 4, FIXTURE_F32, "llama.rope.freq_base is -1");
+    check_patched(GGUF_AT_VALUE, "llama.rope.freq_base", 0, 0x7F800000, 4, FIXTURE_F32, "llama.rope.freq_base is inf");
+}
+
+Test(model_refusals, required_keys_that_are_absent)
+{
+    static const char *const keys[] = {
+        "general.architecture", "llama.block_count", "llama.context_length", "llama.embedding_length",
+        "llama.feed_forward_length", "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon",
+    };
+    char words[128];
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        snprintf(words, sizeof words, "metadata key %s is missing", keys[i]);
+        check_patched(GGUF_AT_KEY, keys[i], 8, 'x', 1, FIXTURE_F32, words); /* its first letter */
+    }
+}
+
+Test(model_refusals, other_architectures)
+{
+    const uint64_t gemma = 0x616d6d6567; /* "gemma" in memory order */
+    check_patched(GGUF_AT_VALUE, "general.architecture", 8, gemma, 5, FIXTURE_F32,
+                  "architecture 'gemma' is not supported yet; supported: llama");
+}
+
+Test(model_refusals, tensors_that_are_absent_or_of_an_unsupported_type)
+{
+    check_patched(GGUF_AT_NAME, "blk.1.ffn_up.weight", 8, 'x', 1, FIXTURE_F32, "tensor xlk.1.ffn_up.weight is not supported");
+    check_patched(GGUF_AT_NAME, "output_norm.weight", 8 + 8, 'x', 1, FIXTURE_F32, "tensor output_nxrm.weight is not supported");
+    check_patched(GGUF_AT_TYPE, "blk.1.ffn_down.weight", 0, 2, 4, FIXTURE_Q4_1,
+                  "tensor blk.1.ffn_down.weight has type Q4_0 (2), which is not supported; supported: F32, F16, BF16, Q8_0, ");
+    check_patched(GGUF_AT_TYPE, "blk.1.attn_norm.weight", 0, 1, 4, FIXTURE_F32,
+                  "tensor blk.1.attn_norm.weight has type F16; norms must be F32");
+}
+
+Test(model_refusals, weights_that_are_not_finite)
+{
+    check_patched(GGUF_AT_DATA, "blk.1.attn_norm.weight", 4 * 63, 0x7FC00000, 4, FIXTURE_F32,
+                  "tensor blk.1.attn_norm.weight holds non-finite values");
+    check_patched(GGUF_AT_DATA, "blk.0.ffn_norm.weight", 0, 0x7F800000, 4, FIXTURE_F32,
+                  "tensor blk.0.ffn_norm.weight holds non-finite values");
+    check_patched(GGUF_AT_DATA, "output_norm.weight", 0, 0xFF800000, 4, FIXTURE_F32,
+                  "tensor output_norm.weight holds non-finite values");
+    check_patched(GGUF_AT_DATA, "blk.1.attn_v.weight", 4 * (32 * 64 - 1), 0x7F800000, 4, FIXTURE_F32,
+                  "tensor blk.1.attn_v.weight holds non-finite values");
+    check_patched(GGUF_AT_DATA, "blk.1.attn_v.weight", 34 * 5, 0x7E00, 2, FIXTURE_Q8_0, /* the scale of block 5 */
+                  "tensor blk.1.attn_v.weight holds non-finite values");
+    check_patched(GGUF_AT_DATA, "blk.0.attn_v.weight", 20 * 7 + 2, 0xFC00, 2, FIXTURE_Q4_1, /* the minimum of block 7 */
+                  "tensor blk.0.attn_v.weight holds non-finite values");
+    check_patched(GGUF_AT_DATA, "blk.0.attn_v.weight", 0, float_bits(3e38f), 4, FIXTURE_F32,
+                  "tensor blk.0.attn_v.weight is too large: values could reach 2^13");
+}
+
+Test(model_refusals, switches_that_would_change_results)
+{
+    static const struct {
+        const char *key;
+        float value;
+        const char *words;
+    } cases[] = {
+        {"llama.rope.scaling.factor", 4, "llama.rope.scaling.factor 4 is not supported yet"},
+        {"llama.rope.scale_linear", 2, "llama.rope.scale_linear 2 is not supported yet"},
+        {"llama.expert_count", 8, "llama.expert_count 8 is not supported yet"},
+        {"llama.attention.sliding_window", 4096, "llama.attention.sliding_window 4096 is not supported yet"},
+        {"llama.logit_scale", 1, "metadata key llama.logit_scale is unknown and could change results"},
+        {"split.count", 1, "metadata key split.count is of kind f32; expected an integer"},
+    };
+    const char *path = fixture_path("model.gguf");
+    gguf_writer *writer;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        writer = fixture_writer(&(fixture_spec){.layers = 1});
+        gguf_put_f32(writer, cases[i].key, cases[i].value);
+        gguf_write(writer, path);
+        gguf_free(writer);
+        check_refused(path, 0, cases[i].words);
+    }
+    writer = fixture_writer(&(fixture_spec){.layers = 1});
+    gguf_put_string(writer, "llama.rope.scaling.type", "yarn");
+    gguf_write(writer, path);
+    gguf_free(writer);
+    check_refused(path, 0, "RoPE scaling 'yarn' (llama.rope.scaling.type) is not supported yet");
+    writer = fixture_writer(&(fixture_spec){.layers = 1});
+    gguf_put_u32(writer, "split.count", 3);
+    gguf_write(writer, path);
+    gguf_free(writer);
+    check_refused(path, 0, "one of 3 parts of a split model, which is not supported yet");
+}
+
+Test(model_refusals, tensors_that_would_be_left_out)
+{
+    static const char *const names[] = {
+        "rope_freqs.weight",  "blk.0.attn_q.bias",       "blk.0.attn_k.bias",      "blk.0.attn_v.bias",
+        "blk.0.attn_output.bias", "blk.0.attn_q_norm.weight", "blk.0.ffn_gate_inp.weight", "blk.1.attn_q.weight",
+        "blk.00.attn_q.weight", "blk.-1.attn_q.weight", "blk.99999999999999999999.attn_q.weight", "output.bias",
+    };
+    const char *path = fixture_path("model.gguf");
+    const float numbers[64] = {0};
+    const int64_t size = 64;
+    char words[128];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        gguf_writer *writer = fixture_writer(&(fixture_spec){.layers = 1});
+        gguf_put_tensor(writer, names[i], 0, 1, &size, numbers, sizeof numbers);
+        gguf_write(writer, path);
+        gguf_free(writer);
+        snprintf(words, sizeof words, "tensor %s is not supported in family llama", names[i]);
+        check_refused(path, 0, words);
+    }
+}

@@ -1,0 +1,139 @@
+/* 2^value_exponent bounds every value that the V projection can give, and no smaller exponent is certain to. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "model/model.h"
+#include "tests/shared/fixtures.h"
+
+enum { MAX_WIDTH = 128 };
+
+static dw_model *load(const char *path)
+{
+    dw_error err;
+    dw_model *m;
+    cr_assert(dw_model_load(&m, path, 0, &err) == DW_OK, "%s", err.message);
+    return m;
+}
+
+/* out = x / sqrt(mean(x^2) + epsilon) * gain in float. */
+static void normalise(float *out, const float *x, const float *gain, int64_t n, double epsilon)
+{
+    float sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
+    for (int64_t i = 0; i < n; i++) out[i] = x[i] / sqrtf(sum / (float)n + (float)epsilon) * gain[i];
+}
+
+/* row = row c of the V projection. */
+static void value_row(float *row, const dw_model *m, const dw_layer *l, int64_t c)
+{
+    const uint8_t *weights = l->v.data;
+    dw_kernels_scalar.dequantize[l->v.type](row, weights + c * dw_row_bytes(l->v.type, m->hidden), m->hidden);
+}
+
+/* The largest |V[c]| of one KV head for the hidden state x. */
+static double largest_value(const dw_model *m, const dw_layer *l, int64_t head, const float *x)
+{
+    float normal[MAX_WIDTH];
+    float row[MAX_WIDTH];
+    float largest = 0;
+    normalise(normal, x, l->attention_norm, m->hidden, m->norm_epsilon);
+    for (int64_t c = head * m->head_dim; c < (head + 1) * m->head_dim; c++) {
+        float v = 0;
+        value_row(row, m, l, c);
+        for (int64_t i = 0; i < m->hidden; i++) v = fmaf(row[i], normal[i], v);
+        largest = fmaxf(largest, fabsf(v));
+    }
+    return (double)largest;
+}
+
+/* x = large multiple of the row of channel c times the gain: the input that makes V[c] as large as it can be. */
+static void worst_input(float *x, const dw_model *m, const dw_layer *l, int64_t c)
+{
+    float row[MAX_WIDTH];
+    value_row(row, m, l, c);
+    for (int64_t i = 0; i < m->hidden; i++) x[i] = 1000 * row[i] * l->attention_norm[i];
+}
+
+static void check_head(const dw_model *m, const dw_layer *l, int64_t head, int64_t stream)
+{
+    const double limit = ldexp(1, l->value_exponent[head]);
+    double largest = 0;
+    float x[MAX_WIDTH];
+    for (int64_t trial = 0; trial < 100; trial++) {
+        const double amplitude = ldexp(1, (int)(trial % 40) - 10);
+        for (int64_t i = 0; i < m->hidden; i++) x[i] = fixture_random((uint64_t)(stream * 100 + trial), i, amplitude);
+        if (trial % 3 == 0) memset(x, 0, sizeof x); /* one channel alone */
+        if (trial % 3 == 0) x[trial % m->hidden] = 1e4f;
+        largest = fmax(largest, largest_value(m, l, head, x));
+    }
+    cr_expect(largest > 0 && largest <= limit, "random inputs reach %g, the bound is %g", largest, limit);
+    for (int64_t c = 0; c < m->head_dim; c++) {
+        worst_input(x, m, l, head * m->head_dim + c);
+        largest = fmax(largest, largest_value(m, l, head, x));
+    }
+    cr_expect(largest <= limit, "the worst input reaches %g, the bound is %g", largest, limit);
+    cr_expect(largest * (1 + 1.0 / 128) > limit / 2, "the worst input reaches %g only, the bound is %g", largest, limit);
+}
+
+Test(model_value_exponent, bounds_values_of_random_and_of_the_worst_inputs)
+{
+    const char *path = fixture_path("model.gguf");
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        const fixture_type type = (fixture_type)(seed % 4);
+        dw_model *m;
+        fixture_model(path, &(fixture_spec){.type = type, .hidden = seed % 2 == 0 ? 96 : 64, .kv_heads = 4, .seed = seed});
+        m = load(path);
+        for (int64_t layer = 0; layer < m->layers; layer++) {
+            for (int64_t head = 0; head < m->kv_heads; head++) check_head(m, &m->layer[layer], head, layer * 4 + head);
+        }
+        dw_model_free(m);
+    }
+}
+
+/* A model of one layer, whose V weights and norm gains the test sets. */
+static dw_model *load_with(const float *weights, const float *gains)
+{
+    const char *path = fixture_path("model.gguf");
+    gguf_writer *writer = fixture_writer(&(fixture_spec){.layers = 1, .hidden = 64, .kv_heads = 2, .head_dim = 2});
+    int64_t size;
+    uint8_t *data = gguf_build(writer, &size);
+    memcpy(data + gguf_where(writer, GGUF_AT_DATA, "blk.0.attn_v.weight"), weights, sizeof *weights * 4 * 64);
+    memcpy(data + gguf_where(writer, GGUF_AT_DATA, "blk.0.attn_norm.weight"), gains, sizeof *gains * 64);
+    gguf_write(writer, path);
+    gguf_free(writer);
+    return load(path);
+}
+
+Test(model_value_exponent, counts_gain_width_and_the_largest_channel_of_each_head)
+{
+    float weights[4 * 64] = {0};
+    float gains[64];
+    dw_model *m;
+    for (int i = 0; i < 64; i++) gains[i] = 1;
+    gains[63] = -16;
+    weights[1 * 64 + 5] = -0.25f; /* head 0: sqrt(64) * 0.25 = 2, with the slack a little more */
+    weights[2 * 64 + 63] = 0.11f; /* head 1: sqrt(64) * 0.11 * 16 = 14.08 */
+    weights[3 * 64 + 5] = 0.5f;   /*         sqrt(64) * 0.5 = 4 */
+    m = load_with(weights, gains);
+    cr_expect(m->layer[0].value_exponent[0] == 2, "%d", m->layer[0].value_exponent[0]);
+    cr_expect(m->layer[0].value_exponent[1] == 4, "%d", m->layer[0].value_exponent[1]);
+    dw_model_free(m);
+    weights[1 * 64 + 5] = -0.248f;
+    m = load_with(weights, gains);
+    cr_expect(m->layer[0].value_exponent[0] == 1, "%d", m->layer[0].value_exponent[0]);
+    dw_model_free(m);
+}
+
+Test(model_value_exponent, is_never_below_minus_60)
+{
+    float weights[4 * 64] = {0};
+    float gains[64];
+    dw_model *m;
+    for (int i = 0; i < 64; i++) gains[i] = 1;
+    weights[2 * 64] = 1e-30f;
+    m = load_with(weights, gains);
+    cr_expect(m->layer[0].value_exponent[0] == -60 && m->layer[0].value_exponent[1] == -60);
+    dw_model_free(m);
+}
