@@ -32,7 +32,8 @@ dw_status dw_reduce_scatter(dw_transport *t, void *data, const int64_t *offsets,
 dw_status dw_gather(dw_transport *t, const void *data, int64_t bytes, void *out, dw_error *err);
 
 /* The lowest-numbered failing rank's status and message (prefixed "rank R on HOST: " when there is more than one rank)
-   become the result on every rank. mine: this rank's status, with err holding its message if it failed. */
+   become the result on every rank, with err->shared set; without it the failure is this rank's alone (agreeing failed). mine: this
+   rank's status, with err holding its message if it failed. */
 dw_status dw_agree(dw_transport *t, dw_status mine, dw_error *err);
 
 #endif

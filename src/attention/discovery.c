@@ -208,8 +208,8 @@ static void discover_task(void *context, int64_t task, int thread)
         const dw_pos start = dw_shard_block_start(d->shard, block);
         const int64_t visible = smaller(DW_BLOCK, d->position + 1 - start);
         const uint64_t mask = visible == DW_BLOCK ? UINT64_MAX : ((uint64_t)1 << visible) - 1;
-        const float *norms = dw_shard_key_norms(d->shard, d->layer, kv_head, block);
-        for (int64_t j = 0; j < visible; j++) *key_norm = norms[j] > *key_norm ? norms[j] : *key_norm;
+        const float norm = dw_shard_key_norm(d->shard, d->layer, kv_head, block, visible);
+        if (norm > *key_norm) *key_norm = norm;
         d->kernels->scores[config->key_type](scores, d->q + kv_head * group * d->head_dim, d->head_dim, (int)group,
                                              dw_shard_keys(d->shard, d->layer, kv_head, block), (int)d->head_dim);
         for (int64_t i = 0; i < group; i++) {

@@ -8,7 +8,8 @@
 #include "base/memory.h"
 
 typedef struct {
-    dw_candidate *set; /* the set of one head, by position */
+    dw_candidate *set;    /* the set of one head, by position */
+    dw_candidate *sorted; /* its best keys by position */
     char *values;      /* [DW_BLOCK][value_bytes] V rows of the selected keys of one block */
     int64_t *partial;  /* [dw_partial_words(head_dim + 1)] */
     float *o;          /* [head_dim] */
@@ -50,6 +51,7 @@ dw_status dw_sparse_create(dw_sparse **out, const dw_kernels *kernels, dw_pool *
     for (int i = 0; i < dw_pool_threads(pool); i++) {
         scratch *s = &sparse->thread[i];
         DW_TRY_GOTO(status, DW_ALLOC(&s->set, shape->positions_capacity, "attention scratch", err), failed);
+        DW_TRY_GOTO(status, DW_ALLOC(&s->sorted, shape->keys, "attention scratch", err), failed);
         DW_TRY_GOTO(status, dw_alloc_bytes((void **)&s->values, DW_BLOCK, shape->value_bytes, "attention scratch", err), failed);
         DW_TRY_GOTO(status, DW_ALLOC(&s->partial, dw_partial_words(config->head_dim + 1), "attention scratch", err), failed);
         DW_TRY_GOTO(status, DW_ALLOC(&s->o, config->head_dim, "attention scratch", err), failed);
@@ -66,6 +68,7 @@ void dw_sparse_destroy(dw_sparse *sparse)
     if (sparse == NULL) return;
     for (int i = 0; sparse->thread != NULL && i < dw_pool_threads(sparse->pool); i++) {
         dw_free(sparse->thread[i].set);
+        dw_free(sparse->thread[i].sorted);
         dw_free(sparse->thread[i].values);
         dw_free(sparse->thread[i].partial);
         dw_free(sparse->thread[i].o);
@@ -82,23 +85,25 @@ static int compare_positions(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The set of query head i of a section, ascending by position, each position once; returns its size. */
-static int64_t build_set(const dw_proposal *section, int64_t i, dw_candidate *set)
+/* The set of query head i of a section, ascending by position, each position once; returns its size. sorted: scratch. */
+static int64_t build_set(const dw_proposal *section, int64_t i, dw_candidate *sorted, dw_candidate *set)
 {
+    const int64_t top_count = section->top_count[i];
+    const int64_t forced_count = *section->forced_count;
+    const float *forced_scores = section->forced_scores + i * forced_count;
     const dw_candidate *top = section->top;
     int64_t count = 0;
-    int64_t kept = 0;
+    int64_t t = 0;
     for (int64_t other = 0; other < i; other++) top += section->top_count[other];
-    memcpy(set, top, (size_t)section->top_count[i] * sizeof *set);
-    count = section->top_count[i];
-    for (int64_t n = 0; n < *section->forced_count; n++) {
-        set[count++] = (dw_candidate){.position = section->forced[n], .score = section->forced_scores[i * *section->forced_count + n]};
+    memcpy(sorted, top, (size_t)top_count * sizeof *sorted);
+    qsort(sorted, (size_t)top_count, sizeof *sorted, compare_positions);
+    for (int64_t f = 0; f < forced_count; f++) {
+        while (t < top_count && sorted[t].position < section->forced[f]) set[count++] = sorted[t++];
+        if (t < top_count && sorted[t].position == section->forced[f]) t++;
+        set[count++] = (dw_candidate){.position = section->forced[f], .score = forced_scores[f]};
     }
-    qsort(set, (size_t)count, sizeof *set, compare_positions);
-    for (int64_t n = 0; n < count; n++) {
-        if (kept == 0 || set[kept - 1].position != set[n].position) set[kept++] = set[n];
-    }
-    return kept;
+    while (t < top_count) set[count++] = sorted[t++];
+    return count;
 }
 
 /* Adds the selected keys of one block. Skipping the others is the same as adding them with weight +0. */
@@ -149,7 +154,7 @@ static void head_task(void *context, int64_t head, int thread)
     const int64_t d = sparse->head_dim;
     const dw_proposal *section = &sparse->section[head / group];
     const int32_t value_exponent = sparse->value_exponent[head / group];
-    const int64_t count = build_set(section, head % group, s->set);
+    const int64_t count = build_set(section, head % group, s->sorted, s->set);
     int64_t first = 0;
     dw_partial_clear(s->partial, d + 1);
     while (first < count) {

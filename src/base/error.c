@@ -19,15 +19,20 @@ dw_status dw_fail(dw_error *err, dw_status status, const char *format, ...)
 
 dw_status dw_fail_context(dw_error *err, const char *format, ...)
 {
-    char context[sizeof err->message];
-    char message[sizeof err->message];
+    char cause[sizeof err->message];
     va_list args;
+    size_t used;
+    size_t kept;
     if (err == NULL) return DW_RUNTIME;
+    memcpy(cause, err->message, sizeof cause);
     va_start(args, format);
-    vsnprintf(context, sizeof context, format, args);
+    vsnprintf(err->message, sizeof err->message / 2, format, args); /* a long context leaves room for the cause */
     va_end(args);
-    memcpy(message, err->message, sizeof message);
-    context[sizeof context / 2] = '\0'; /* a long context leaves room for the cause */
-    snprintf(err->message, sizeof err->message, "%s: %.*s", context, (int)(sizeof message - 1 - strlen(context) - 2), message);
+    used = strlen(err->message);
+    err->message[used++] = ':';
+    err->message[used++] = ' ';
+    kept = strnlen(cause, sizeof err->message - used - 1);
+    memcpy(err->message + used, cause, kept);
+    err->message[used + kept] = '\0';
     return err->status;
 }

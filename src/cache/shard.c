@@ -13,7 +13,8 @@ struct dw_shard {
     int64_t value_block_bytes; /* [64][head_dim] */
     char *keys;                /* [layers][kv_heads][blocks][key_block_bytes] */
     char *values;              /* [layers][kv_heads][blocks][value_block_bytes] */
-    float *key_norms;          /* [layers][kv_heads][blocks][64] */
+    float *key_norms;          /* [layers][kv_heads][blocks][64] upper bounds of |K[j]|_2 */
+    float *block_norms;        /* [layers][kv_heads][blocks] the largest of each block */
 };
 
 static int64_t local_blocks(const dw_shard_config *config)
@@ -30,7 +31,7 @@ static int64_t block_bytes(const dw_shard_config *config, dw_type type)
 int64_t dw_shard_bytes(const dw_shard_config *config)
 {
     const int64_t block = block_bytes(config, config->key_type) + block_bytes(config, config->value_type) +
-                          DW_BLOCK * (int64_t)sizeof(float);
+                          (DW_BLOCK + 1) * (int64_t)sizeof(float);
     int64_t bytes;
     if (__builtin_mul_overflow(config->layers * config->kv_heads, local_blocks(config), &bytes) ||
         __builtin_mul_overflow(bytes, block, &bytes)) {
@@ -58,6 +59,7 @@ dw_status dw_shard_create(dw_shard **out, const dw_shard_config *config, dw_erro
     DW_TRY_GOTO(status, dw_alloc_bytes((void **)&shard->keys, count, shard->key_block_bytes, "KV cache (keys)", err), failed);
     DW_TRY_GOTO(status, dw_alloc_bytes((void **)&shard->values, count, shard->value_block_bytes, "KV cache (values)", err), failed);
     DW_TRY_GOTO(status, DW_ALLOC(&shard->key_norms, count * DW_BLOCK, "KV cache (key norms)", err), failed);
+    DW_TRY_GOTO(status, DW_ALLOC(&shard->block_norms, count, "KV cache (key norms)", err), failed);
     *out = shard;
     return DW_OK;
 failed:
@@ -71,6 +73,7 @@ void dw_shard_destroy(dw_shard *shard)
     dw_free(shard->keys);
     dw_free(shard->values);
     dw_free(shard->key_norms);
+    dw_free(shard->block_norms);
     dw_free(shard);
 }
 
@@ -127,6 +130,13 @@ static float norm_bound(const float *key, int64_t d)
     return (float)(sqrt(sum) * (1.0 + 0x1p-20));
 }
 
+static float largest_norm(const float *norms, int64_t count)
+{
+    float largest = 0.0f;
+    for (int64_t j = 0; j < count; j++) largest = norms[j] > largest ? norms[j] : largest;
+    return largest;
+}
+
 void dw_shard_put(dw_shard *shard, int64_t layer, dw_pos position, const void *key_row, const void *value_row)
 {
     const dw_shard_config *config = &shard->config;
@@ -146,6 +156,7 @@ void dw_shard_put(dw_shard *shard, int64_t layer, dw_pos position, const void *k
                (const char *)value_row + g * head_value_bytes, (size_t)head_value_bytes);
         dw_cache_widen(wide, key, d, config->key_type);
         shard->key_norms[index * DW_BLOCK + offset] = norm_bound(wide, d);
+        shard->block_norms[index] = largest_norm(shard->key_norms + index * DW_BLOCK, DW_BLOCK);
     }
 }
 
@@ -170,7 +181,9 @@ const void *dw_shard_values(const dw_shard *shard, int64_t layer, int64_t kv_hea
     return shard->values + block_index(shard, layer, kv_head, block) * shard->value_block_bytes;
 }
 
-const float *dw_shard_key_norms(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_block_slot block)
+float dw_shard_key_norm(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_block_slot block, int64_t visible)
 {
-    return shard->key_norms + block_index(shard, layer, kv_head, block) * DW_BLOCK;
+    const int64_t index = block_index(shard, layer, kv_head, block);
+    if (visible == DW_BLOCK) return shard->block_norms[index];
+    return largest_norm(shard->key_norms + index * DW_BLOCK, visible);
 }

@@ -3,10 +3,11 @@
 #include "base/memory.h"
 
 enum {
-    FEW_ROWS = 8,     /* up to here linear[] in slices of DW_LINEAR_ROWS beats widening */
-    PANEL = 32,       /* outputs widened at a time: with K = 576 they fill 72 KiB of the L2 cache */
-    TASKS_PER_THREAD = 4,
-    OUTPUTS_STEP = 8 /* tasks begin at multiples of this: the kernels take up to so many outputs at a time */
+    FEW_ROWS = 12,         /* up to here linear[] in slices of DW_LINEAR_ROWS beats widening */
+    PANEL = 32,            /* outputs widened at a time: with 576 inputs they fill 72 KiB of the L2 cache */
+    TASKS_PER_THREAD = 4,  /* for even work; more where that makes tasks of more than MOST_OUTPUTS */
+    MOST_OUTPUTS = 128,    /* of a task on stored weights: they stay in the L2 cache from slice to slice */
+    OUTPUTS_STEP = 8       /* tasks begin at multiples of this: the kernels take up to so many outputs at a time */
 };
 
 struct dw_linear_scratch {
@@ -108,7 +109,7 @@ void dw_linear(const dw_kernels *kernels, dw_pool *pool, dw_linear_scratch *scra
     if (rows <= FEW_ROWS) {
         const int64_t tasks = (int64_t)dw_pool_threads(pool) * TASKS_PER_THREAD;
         const int64_t even = (w->outputs + tasks - 1) / tasks;
-        p.chunk = (even + OUTPUTS_STEP - 1) / OUTPUTS_STEP * OUTPUTS_STEP;
+        p.chunk = smaller((even + OUTPUTS_STEP - 1) / OUTPUTS_STEP * OUTPUTS_STEP, MOST_OUTPUTS);
     }
     dw_pool_run(pool, (w->outputs + p.chunk - 1) / p.chunk, rows <= FEW_ROWS ? run_stored : run_widened, &p);
 }

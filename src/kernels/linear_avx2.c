@@ -10,9 +10,18 @@
 enum {
     BLOCK = 32,       /* weights widened together: four registers */
     OUTPUTS = 4,      /* most outputs of linear() in flight */
-    PREFETCH = 1024,  /* bytes of weights fetched ahead, besides the next outputs */
+    PREFETCH = 1024,  /* bytes of weights fetched ahead; linear() adds the outputs in flight */
     TILE_OUTPUTS = 4, /* accumulators of a tile: TILE_OUTPUTS * TILE_ROWS of the 16 registers, for eight of the lanes */
-    TILE_ROWS = 3
+    TILE_ROWS = 3,
+#ifndef BO
+    BLOCK_OUTPUTS = 8,
+    BLOCK_ROWS = 6,
+    BLOCK_INPUTS = 384
+#else
+    BLOCK_OUTPUTS = BO,
+    BLOCK_ROWS = BR,
+    BLOCK_INPUTS = BI
+#endif
 };
 
 /* Lanes 0-7 and 8-15. */
@@ -199,6 +208,7 @@ INLINE void dequantize(float *out, dw_type type, const char *row, int64_t inputs
         const char *block = row + b * block_bytes(type);
         float scale[2] = {0};
         __m256 w[4];
+        _mm_prefetch(block + PREFETCH, _MM_HINT_T0);
         if (is_quantised(type)) widen_scale(scale, block);
         widen(w, type, block, scale);
         for (int i = 0; i < 4; i++) _mm256_storeu_ps(out + b * BLOCK + 8 * i, w[i]);
@@ -228,16 +238,21 @@ DEFINE_SLOTS(DW_BF16, bf16)
 DEFINE_SLOTS(DW_Q8_0, q8_0)
 DEFINE_SLOTS(DW_Q4_1, q4_1)
 
-/* Eight lanes of outs (1 or TILE_OUTPUTS) x rows (1..TILE_ROWS) dot products; w and x point at the first of these lanes. */
-INLINE void tile_lanes(__m256 sum[TILE_ROWS][TILE_OUTPUTS], int outs, int rows, const float *w, int64_t w_stride,
-                       const float *x, int64_t x_stride, int64_t padded)
+/* Eight lanes of every dot product of a block of outputs and rows. */
+typedef __m256 block_lanes[BLOCK_ROWS][BLOCK_OUTPUTS];
+
+/* Adds the products of `numbers` inputs to eight lanes of outs (1 or 4) x rows (1..3) dot products, from lane[0][0] on; w and
+   x point at the first of these lanes. */
+INLINE void add_lanes(__m256 (*lane)[BLOCK_OUTPUTS], int outs, int rows, const float *w, int64_t w_stride, const float *x,
+                      int64_t x_stride, int64_t numbers)
 {
+    __m256 sum[TILE_ROWS][TILE_OUTPUTS];
 #pragma GCC unroll 3
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-        for (int o = 0; o < outs; o++) sum[r][o] = _mm256_setzero_ps();
+        for (int o = 0; o < outs; o++) sum[r][o] = lane[r][o];
     }
-    for (int64_t i = 0; i < padded; i += DW_LANES) {
+    for (int64_t i = 0; i < numbers; i += DW_LANES) {
         __m256 v[TILE_ROWS];
 #pragma GCC unroll 3
         for (int r = 0; r < rows; r++) v[r] = _mm256_loadu_ps(x + r * x_stride + i);
@@ -248,46 +263,64 @@ INLINE void tile_lanes(__m256 sum[TILE_ROWS][TILE_OUTPUTS], int outs, int rows, 
             for (int r = 0; r < rows; r++) sum[r][o] = _mm256_fmadd_ps(weight, v[r], sum[r][o]);
         }
     }
-}
-
-/* outs (1 or TILE_OUTPUTS) x rows (1..TILE_ROWS) dot products, in two passes of eight lanes. */
-INLINE void tile(int outs, int rows, float *y, int64_t y_stride, const float *w, int64_t w_stride, const float *x,
-                 int64_t x_stride, int64_t padded)
-{
-    __m256 low[TILE_ROWS][TILE_OUTPUTS];
-    __m256 high[TILE_ROWS][TILE_OUTPUTS];
-    tile_lanes(low, outs, rows, w, w_stride, x, x_stride, padded);
-    tile_lanes(high, outs, rows, w + 8, w_stride, x + 8, x_stride, padded);
 #pragma GCC unroll 3
     for (int r = 0; r < rows; r++) {
-        lanes sum[TILE_OUTPUTS];
 #pragma GCC unroll 4
-        for (int o = 0; o < TILE_OUTPUTS; o++) sum[o] = (lanes){low[r][o < outs ? o : 0], high[r][o < outs ? o : 0]};
-        const __m128 dot = add_in_halves(sum[0], sum[1], sum[2], sum[3]);
-        if (outs == TILE_OUTPUTS) _mm_storeu_ps(y + r * y_stride, dot);
-        if (outs == 1) _mm_store_ss(y + r * y_stride, dot);
+        for (int o = 0; o < outs; o++) lane[r][o] = sum[r][o];
     }
 }
 
-INLINE void tile_rows(int rows, float *y, int64_t y_stride, const float *w, int64_t w_stride, int64_t outputs, const float *x,
-                      int64_t x_stride, int64_t padded)
+/* Lanes 0-7, then 8-15: the second pass finds the numbers in the L1 cache. */
+INLINE void add_tile(block_lanes *low_high, int64_t r, int64_t o, int outs, int rows, const float *w, int64_t w_stride,
+                     const float *x, int64_t x_stride, int64_t numbers)
 {
-    int64_t o = 0;
-    for (; o + TILE_OUTPUTS <= outputs; o += TILE_OUTPUTS) {
-        tile(TILE_OUTPUTS, rows, y + o, y_stride, w + o * w_stride, w_stride, x, x_stride, padded);
+    for (int h = 0; h < 2; h++) {
+        __m256(*lane)[BLOCK_OUTPUTS] = (__m256(*)[BLOCK_OUTPUTS]) & low_high[h][r][o];
+        add_lanes(lane, outs, rows, w + o * w_stride + 8 * h, w_stride, x + r * x_stride + 8 * h, x_stride, numbers);
     }
-    for (; o < outputs; o++) tile(1, rows, y + o, y_stride, w + o * w_stride, w_stride, x, x_stride, padded);
+}
+
+INLINE void add_tile_rows(block_lanes *low_high, int64_t rows, int64_t o, int outs, const float *w, int64_t w_stride,
+                          const float *x, int64_t x_stride, int64_t numbers)
+{
+    int64_t r = 0;
+    for (; r + 3 <= rows; r += 3) add_tile(low_high, r, o, outs, 3, w, w_stride, x, x_stride, numbers);
+    if (rows - r == 2) add_tile(low_high, r, o, outs, 2, w, w_stride, x, x_stride, numbers);
+    if (rows - r == 1) add_tile(low_high, r, o, outs, 1, w, w_stride, x, x_stride, numbers);
+}
+
+/* A block of at most BLOCK_OUTPUTS x BLOCK_ROWS dot products: piece after piece of the inputs, each small enough for the L1
+   cache while all tiles of the block use it. */
+static void block(float *y, int64_t y_stride, const float *w, int64_t w_stride, int64_t outputs, const float *x,
+                  int64_t x_stride, int64_t rows, int64_t padded)
+{
+    block_lanes low_high[2] = {0};
+    for (int64_t i = 0; i < padded; i += BLOCK_INPUTS) {
+        const int64_t numbers = padded - i < BLOCK_INPUTS ? padded - i : BLOCK_INPUTS;
+        int64_t o = 0;
+        for (; o + 4 <= outputs; o += 4) add_tile_rows(low_high, rows, o, 4, w + i, w_stride, x + i, x_stride, numbers);
+        for (; o < outputs; o++) add_tile_rows(low_high, rows, o, 1, w + i, w_stride, x + i, x_stride, numbers);
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t o = 0; o < outputs; o += 4) {
+            lanes sum[4];
+            float dot[4];
+            for (int i = 0; i < 4; i++) sum[i] = (lanes){low_high[0][r][o + i], low_high[1][r][o + i]};
+            _mm_storeu_ps(dot, add_in_halves(sum[0], sum[1], sum[2], sum[3]));
+            for (int64_t i = 0; i < 4 && o + i < outputs; i++) y[r * y_stride + o + i] = dot[i];
+        }
+    }
 }
 
 void dw_linear_tile_avx2(float *y, int64_t y_stride, const float *w, int64_t w_stride, int64_t outputs, const float *x,
                          int64_t x_stride, int64_t rows, int64_t inputs)
 {
-    const int64_t padded = dw_padded(inputs);
-    for (; rows >= TILE_ROWS; rows -= TILE_ROWS) {
-        tile_rows(TILE_ROWS, y, y_stride, w, w_stride, outputs, x, x_stride, padded);
-        y += TILE_ROWS * y_stride;
-        x += TILE_ROWS * x_stride;
+    for (int64_t r = 0; r < rows; r += BLOCK_ROWS) {
+        const int64_t block_rows = rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS;
+        for (int64_t o = 0; o < outputs; o += BLOCK_OUTPUTS) {
+            const int64_t block_outputs = outputs - o < BLOCK_OUTPUTS ? outputs - o : BLOCK_OUTPUTS;
+            block(y + r * y_stride + o, y_stride, w + o * w_stride, w_stride, block_outputs, x + r * x_stride, x_stride,
+                  block_rows, dw_padded(inputs));
+        }
     }
-    if (rows == 2) tile_rows(2, y, y_stride, w, w_stride, outputs, x, x_stride, padded);
-    if (rows == 1) tile_rows(1, y, y_stride, w, w_stride, outputs, x, x_stride, padded);
 }

@@ -9,7 +9,7 @@
 enum {
     BLOCK = 32,       /* weights widened together: two registers */
     OUTPUTS = 8,      /* most outputs of linear() in flight */
-    PREFETCH = 1024,  /* bytes of weights fetched ahead, besides the next outputs */
+    PREFETCH = 1024,  /* bytes of weights fetched ahead; linear() adds the outputs in flight */
     TILE_OUTPUTS = 4, /* accumulators of a tile: TILE_OUTPUTS * TILE_ROWS of the 32 registers */
     TILE_ROWS = 6
 };
@@ -199,6 +199,7 @@ INLINE void dequantize(float *out, dw_type type, const char *row, int64_t inputs
         const char *block = row + b * block_bytes(type);
         float scale[2] = {0};
         __m512 w[2];
+        _mm_prefetch(block + PREFETCH, _MM_HINT_T0);
         if (is_quantised(type)) widen_scale(scale, block);
         widen(w, type, block, scale);
         _mm512_storeu_ps(out + b * BLOCK, w[0]);

@@ -35,9 +35,21 @@ dw_status dw_gguf_strings(const dw_gguf *file, const char *key, dw_string **out,
 dw_status dw_gguf_ints(const dw_gguf *file, const char *key, int64_t **out, int64_t *count, int *found, dw_error *err);
 dw_status dw_gguf_floats(const dw_gguf *file, const char *key, float **out, int64_t *count, int *found, dw_error *err);
 
-/* A tensor of one or two dimensions as a matrix [outputs][inputs] (one dimension: outputs 1). Its shape must be the given
-   one, -1 for "any". A type that Dewpoint does not know is DW_INPUT naming tensor and type. */
+/* A tensor of one or two dimensions as a matrix [outputs][inputs] (one dimension: outputs 1), its data aligned to 8 bytes. Its
+   shape must be the given one, -1 for "any". A type that Dewpoint does not know is DW_INPUT naming tensor and type. */
 dw_status dw_gguf_matrix(const dw_gguf *file, const char *name, int64_t outputs, int64_t inputs, dw_matrix *value, int *found,
                          dw_error *err);
+
+/* Names of all metadata keys and of all tensors (of supported types or not), in the order of their bytes. 0 <= i < count. */
+int64_t dw_gguf_keys(const dw_gguf *file);
+dw_string dw_gguf_key(const dw_gguf *file, int64_t i);
+int64_t dw_gguf_tensors(const dw_gguf *file);
+dw_string dw_gguf_tensor_name(const dw_gguf *file, int64_t i);
+
+/* A string of a file as messages show it: nothing but printable ASCII, '?' for the rest, "..." after 80 characters. */
+typedef struct {
+    char text[84];
+} dw_gguf_text;
+dw_gguf_text dw_gguf_printable(dw_string name);
 
 #endif

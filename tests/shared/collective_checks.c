@@ -431,7 +431,7 @@ static dw_status run_or_abort(dw_transport *t, void *context, dw_error *err)
 
 dw_status check_on_simulated_ranks(collective_check *check, int fewest, int most, dw_error *err)
 {
-    const double endless = 600; /* a deadline that is not meant to pass */
+    const double endless = 60; /* a deadline that is not meant to pass */
     for (int size = fewest; size <= most; size++) {
         if (run_local_ranks(size, endless, run_or_abort, &check, NULL, err) != DW_OK) return dw_fail_context(err, "%d ranks", size);
     }

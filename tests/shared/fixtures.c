@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
 
 #include "base/memory.h"
 #include "kernels/types.h"
@@ -54,6 +57,13 @@ void read_file(const char *path, uint8_t **data, int64_t *bytes)
     cr_assert(DW_ALLOC(data, *bytes + 1, path, &err) == DW_OK, "%s", err.message);
     cr_assert(fread(*data, 1, (size_t)*bytes, file) == (size_t)*bytes, "can not read %s", path);
     fclose(file);
+}
+
+void check_no_leak(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+    cr_expect(__lsan_do_recoverable_leak_check() == 0, "memory has leaked; the sanitizer's report says where");
+#endif
 }
 
 /* ---- random weights ---- */

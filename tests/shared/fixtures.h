@@ -54,4 +54,7 @@ float fixture_random(uint64_t s, int64_t i, double amplitude);
 /* Reads a whole file; *data (dw_free) holds *bytes and a terminating zero. A missing file fails the test, by name. */
 void read_file(const char *path, uint8_t **data, int64_t *bytes);
 
+/* Fails the test when memory has been lost. Knows it only in a build with the address sanitizer; elsewhere it does nothing. */
+void check_no_leak(void);
+
 #endif

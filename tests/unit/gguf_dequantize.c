@@ -1,4 +1,4 @@
-/* Widening of stored numbers equals PyPI's gguf bit for bit, in every instruction set that runs here. */
+/* Widening of stored numbers equals the Python package gguf bit for bit, in every instruction set that runs here. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -77,7 +77,7 @@ Test(gguf_dequantize, smollm2_tensors_equal_gguf_py)
         const char *name;
         dw_type type;
         int64_t outputs, inputs, rows;
-        uint64_t sum; /* from PyPI's gguf 0.19.0 */
+        uint64_t sum; /* from the Python package gguf 0.19.0 */
     } tensors[] = {
         {"token_embd.weight", DW_Q8_0, 49152, 576, 1000, 0xa185d6d9ea3ff4c0},
         {"blk.3.attn_v.weight", DW_Q4_1, 192, 576, 192, 0x6587888ce5314e00},

@@ -1,4 +1,4 @@
-/* Made by make_dequantized.py: stored bytes, and the bits of the floats that PyPI's gguf makes of them. */
+/* Made by make_dequantized.py: stored bytes, and the bits of the floats that the Python package gguf makes of them. */
 #ifndef DW_TESTS_GGUF_DEQUANTIZED_H
 #define DW_TESTS_GGUF_DEQUANTIZED_H
 

@@ -46,7 +46,7 @@ def rows(values, form, each):
     return ",\n".join("    " + ", ".join(form % v for v in values[i:i + each]) for i in range(0, len(values), each))
 
 
-out = ["/* Made by make_dequantized.py: stored bytes, and the bits of the floats that PyPI's gguf makes of them. */",
+out = ["/* Made by make_dequantized.py: stored bytes, and the bits of the floats that the Python package gguf makes of them. */",
        "#ifndef DW_TESTS_GGUF_DEQUANTIZED_H", "#define DW_TESTS_GGUF_DEQUANTIZED_H", "", "#include <stdint.h>"]
 for name, data in ("q8_0", q8_0()), ("q4_1", q4_1()), ("f16", f16()), ("bf16", bf16()):
     bits = dequantize(data, Type[name.upper()]).astype("<f4").reshape(-1).view(np.uint32)

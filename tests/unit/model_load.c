@@ -251,4 +251,5 @@ Test(model_load, a_failing_allocation_is_reported_and_leaves_nothing_behind)
         cr_expect(strstr(err.message, "not enough memory") != NULL, "%s", err.message);
     }
     dw_memory_fail_at(0);
+    check_no_leak();
 }

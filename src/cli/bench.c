@@ -1,0 +1,292 @@
+/* dewpoint bench decode | prefill: speed at given depths of the cache, which is filled with random keys and values. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "cli/command.h"
+#include "cli/report.h"
+#include "kernels/types.h"
+
+enum { DECODE_STEPS = 8, PREFILL_ROWS = 512 };
+
+static const double least_seconds = 1.0; /* of one measurement */
+
+/* One kind of measurement: passes of `rows` ids each, `steps` passes before the cache is cut back to the depth. */
+typedef struct {
+    int64_t rows;
+    int64_t steps;
+} method;
+
+static const method decode_method = {1, DECODE_STEPS};
+static const method prefill_method = {PREFILL_ROWS, 1};
+
+typedef struct {
+    int64_t depth;
+    dw_attention_mode mode;
+    double seconds;  /* per token */
+    dw_times times;  /* per token */
+    double kv_bytes; /* cache bytes read per token by all ranks */
+} result;
+
+typedef struct {
+    dw_rank *rank;
+    dw_session *session;
+    const method *method;
+    int32_t ids[PREFILL_ROWS];
+    float *logits; /* [vocabulary] */
+    result *results;
+    int64_t count;
+} bench;
+
+static int64_t largest_depth(const dw_options *options)
+{
+    int64_t largest = 0;
+    for (int i = 0; i < options->depth_count; i++) {
+        if (options->depths[i] > largest) largest = options->depths[i];
+    }
+    return largest;
+}
+
+/* Bytes that one token at this depth has to read: all keys; all values when dense, those of each head's set otherwise. */
+static double kv_bytes(const bench *b, int64_t depth, dw_attention_mode mode)
+{
+    const dw_options *options = b->rank->options;
+    const dw_model *model = b->rank->model;
+    const double visible = (double)depth + (double)(b->method->rows * b->method->steps + 1) / 2;
+    const double key = (double)dw_row_bytes(options->key_type, model->head_dim);
+    const double value = (double)dw_row_bytes(options->value_type, model->head_dim);
+    const double set = (double)options->policy.anchor + (double)options->policy.window + (double)options->policy.keys;
+    double values = visible * (double)model->kv_heads;
+    if (mode != DW_DENSE && set * (double)model->heads < values) values = set * (double)model->heads;
+    return (double)model->layers * (visible * (double)model->kv_heads * key + values * value);
+}
+
+static void add_times(dw_times *sum, const dw_times *t, double weight)
+{
+    sum->linear += t->linear * weight;
+    sum->score += t->score * weight;
+    sum->reduce += t->reduce * weight;
+    sum->attend += t->attend * weight;
+    sum->wait += t->wait * weight;
+}
+
+/* Passes at one depth until they have taken `least` seconds; then the cache ends at the depth again. *out: per token. */
+static dw_status measure_once(bench *b, const result *what, double least, result *out, dw_error *err)
+{
+    const int64_t rows = b->method->rows;
+    const int64_t sparse = what->mode == DW_DENSE ? 0 : rows;
+    double seconds = 0;
+    int64_t tokens = 0;
+    dw_times sum = {0};
+    *out = *what;
+    do {
+        dw_times start, end, batch;
+        double clock;
+        dw_session_times(b->session, &start);
+        clock = dw_now();
+        for (int64_t i = 0; i < b->method->steps; i++) {
+            DW_TRY(dw_session_append(b->session, b->ids, rows, sparse, b->logits, 1, err));
+        }
+        seconds += dw_now() - clock;
+        tokens += rows * b->method->steps;
+        dw_session_times(b->session, &end);
+        batch = dw_times_since(&start, &end);
+        add_times(&sum, &batch, 1);
+        DW_TRY(dw_session_truncate(b->session, what->depth, err));
+    } while (seconds < least);
+    out->seconds = seconds / (double)tokens;
+    out->times = (dw_times){0};
+    add_times(&out->times, &sum, 1 / (double)tokens);
+    return DW_OK;
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const double x = ((const result *)a)->seconds;
+    const double y = ((const result *)b)->seconds;
+    return (x > y) - (x < y);
+}
+
+/* A warm-up, then --repeat measurements, of which the median by seconds counts. */
+static dw_status measure(bench *b, int64_t depth, dw_attention_mode mode, dw_error *err)
+{
+    const int64_t repeat = b->rank->options->repeat;
+    const result what = {.depth = depth, .mode = mode, .kv_bytes = kv_bytes(b, depth, mode)};
+    result *runs;
+    result warm_up;
+    dw_status status = DW_OK;
+    if (dw_session_positions(b->session) > depth) DW_TRY(dw_session_truncate(b->session, depth, err));
+    if (depth > 0) DW_TRY(dw_session_fill(b->session, depth, err));
+    DW_TRY(measure_once(b, &what, 0, &warm_up, err));
+    DW_TRY(DW_ALLOC(&runs, repeat, "measurements", err));
+    for (int64_t i = 0; i < repeat && status == DW_OK; i++) status = measure_once(b, &what, least_seconds, &runs[i], err);
+    if (status == DW_OK) {
+        qsort(runs, (size_t)repeat, sizeof *runs, by_seconds);
+        b->results[b->count++] = runs[repeat / 2];
+    }
+    dw_free(runs);
+    return status;
+}
+
+/* ---- output ---- */
+
+static void cpu_name(char *name, size_t capacity)
+{
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    snprintf(name, capacity, "unknown");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || colon == NULL) continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(name, capacity, "%s", colon[1] == ' ' ? colon + 2 : colon + 1);
+        break;
+    }
+    if (file != NULL) fclose(file);
+}
+
+static json_t *machine_json(const bench *b)
+{
+    char host[65], cpu[128];
+    dw_host_name(host, (int64_t)sizeof host);
+    cpu_name(cpu, sizeof cpu);
+    return json_pack("{s:o, s:o, s:s}", "host", dw_json_text(host, (int64_t)strlen(host)), "cpu",
+                     dw_json_text(cpu, (int64_t)strlen(cpu)), "kernels", b->rank->kernels->name);
+}
+
+static double bandwidth(const result *r)
+{
+    return r->times.score > 0 ? r->kv_bytes / r->times.score : 0;
+}
+
+static json_t *result_json(const bench *b, const result *r)
+{
+    json_t *object = json_pack("{s:I, s:s, s:i, s:i, s:f, s:f}", "depth", (json_int_t)r->depth, "mode", dw_mode_name(r->mode), "ranks",
+                               b->rank->transport->size, "threads", dw_pool_threads(b->rank->pool), "tokens_per_second",
+                               1 / r->seconds, "seconds_per_token", r->seconds);
+    json_t *times = dw_json_times(&r->times, 1);
+    int failed = json_object_update(object, times);
+    if (b->method->rows == 1) {
+        failed |= json_object_set_new(object, "kv_bytes_read", json_integer((json_int_t)r->kv_bytes));
+        failed |= json_object_set_new(object, "read_bandwidth", json_real(bandwidth(r)));
+    }
+    json_decref(times);
+    if (!failed) return object;
+    json_decref(object);
+    return NULL;
+}
+
+static dw_status print_json(const bench *b, dw_error *err)
+{
+    json_t *results = json_array();
+    int failed = 0;
+    for (int64_t i = 0; i < b->count; i++) failed |= json_array_append_new(results, result_json(b, &b->results[i]));
+    if (failed) {
+        json_decref(results);
+        results = NULL;
+    }
+    return dw_print_json(json_pack("{s:o, s:o}", "machine", machine_json(b), "results", results), err);
+}
+
+static void print_csv(const bench *b)
+{
+    printf("depth,mode,ranks,threads,tokens_per_second,seconds_per_token,linear,score,reduce,attend,wait,kv_bytes_read,"
+           "read_bandwidth\n");
+    for (int64_t i = 0; i < b->count; i++) {
+        const result *r = &b->results[i];
+        printf("%lld,%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", (long long)r->depth, dw_mode_name(r->mode),
+               b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds, r->times.linear,
+               r->times.score, r->times.reduce, r->times.attend, r->times.wait);
+        if (b->method->rows == 1) printf("%.0f,%.9g", r->kv_bytes, bandwidth(r));
+        printf("%s\n", b->method->rows == 1 ? "" : ",");
+    }
+}
+
+static void print_table(const bench *b)
+{
+    printf("%10s %-10s %5s %7s %9s %9s %8s %8s %8s %8s %8s %8s\n", "depth", "mode", "ranks", "threads", "tokens/s", "ms/token",
+           "linear", "score", "reduce", "attend", "wait", "kv GB/s");
+    for (int64_t i = 0; i < b->count; i++) {
+        const result *r = &b->results[i];
+        printf("%10lld %-10s %5d %7d %9.2f %9.3f %8.3f %8.3f %8.3f %8.3f %8.3f ", (long long)r->depth, dw_mode_name(r->mode),
+               b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds * 1e3, r->times.linear * 1e3,
+               r->times.score * 1e3, r->times.reduce * 1e3, r->times.attend * 1e3, r->times.wait * 1e3);
+        if (b->method->rows == 1) {
+            printf("%8.2f\n", bandwidth(r) / 1e9);
+        } else {
+            printf("%8s\n", "-");
+        }
+    }
+}
+
+static dw_status print_results(const bench *b, dw_error *err)
+{
+    if (b->rank->options->json) return print_json(b, err);
+    if (b->rank->options->csv) {
+        print_csv(b);
+    } else {
+        print_table(b);
+    }
+    return dw_flush_output(err);
+}
+
+/* ---- the run ---- */
+
+static dw_status prepare(bench *b, int modes, dw_error *err)
+{
+    const dw_model *model = b->rank->model;
+    for (int i = 0; i < PREFILL_ROWS; i++) b->ids[i] = (int32_t)((i * 7919LL + 1) % model->vocabulary);
+    DW_TRY(DW_ALLOC(&b->logits, model->vocabulary, "logits", err));
+    return DW_ALLOC(&b->results, (int64_t)modes * b->rank->options->depth_count, "results", err);
+}
+
+/* All depths of one mode. */
+static dw_status drive(bench *b, dw_attention_mode mode, dw_error *err)
+{
+    const dw_options *options = b->rank->options;
+    for (int i = 0; i < options->depth_count; i++) DW_TRY(measure(b, options->depths[i], mode, err));
+    return dw_session_finish(b->session, NULL, NULL, err);
+}
+
+/* A mode belongs to a session, so every mode has its own; every rank goes through the same ones. */
+static dw_status run_modes(bench *b, const dw_attention_mode *modes, int count, dw_error *err)
+{
+    const int64_t context = largest_depth(b->rank->options) + b->method->rows * b->method->steps;
+    for (int i = 0; i < count; i++) {
+        dw_status status = dw_open_session(b->rank, context, modes[i], &b->session, err);
+        if (status != DW_OK) return status;
+        status = b->rank->transport->rank == 0 ? drive(b, modes[i], err) : dw_session_serve(b->session, err);
+        dw_session_destroy(b->session);
+        b->session = NULL;
+        if (status != DW_OK) return status;
+    }
+    return DW_OK;
+}
+
+static dw_status run(dw_rank *rank, const method *how, const dw_attention_mode *modes, int count, dw_error *err)
+{
+    const int coordinator = rank->transport->rank == 0;
+    bench b = {.rank = rank, .method = how};
+    dw_status status = dw_rank_agree(rank, coordinator ? prepare(&b, count, err) : DW_OK, err);
+    if (status == DW_OK) status = run_modes(&b, modes, count, err);
+    if (status == DW_OK) {
+        rank->alone = 1;
+        if (coordinator) status = print_results(&b, err);
+    }
+    dw_free(b.logits);
+    dw_free(b.results);
+    return status;
+}
+
+dw_status dw_bench_decode(dw_rank *rank, dw_error *err)
+{
+    return run(rank, &decode_method, rank->options->modes, rank->options->mode_count, err);
+}
+
+dw_status dw_bench_prefill(dw_rank *rank, dw_error *err)
+{
+    static const dw_attention_mode dense = DW_DENSE;
+    return run(rank, &prefill_method, &dense, 1, err);
+}

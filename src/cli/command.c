@@ -1,0 +1,97 @@
+#include "cli/command.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "mpi/collective.h"
+
+dw_status dw_rank_agree(const dw_rank *rank, dw_status mine, dw_error *err)
+{
+    const dw_error own = mine == DW_OK ? (dw_error){0} : *err;
+    const dw_status status = dw_agree(rank->transport, mine, err);
+    if (status != DW_OK && err->shared && rank->transport->rank == 0 && (mine == DW_USAGE || mine == DW_INPUT)) {
+        *err = own;
+        err->shared = 1;
+    }
+    return status;
+}
+
+dw_status dw_choose_context(const dw_rank *rank, int64_t prompt, int64_t tokens, int64_t *context, dw_error *err)
+{
+    const int64_t trained = rank->model->context;
+    const int64_t wanted = rank->options->context;
+    if (wanted > trained) {
+        return dw_fail(err, DW_USAGE, "--context %lld is more than the %lld positions that the model was trained for",
+                       (long long)wanted, (long long)trained);
+    }
+    *context = wanted > 0 ? wanted : trained;
+    if (prompt > *context) {
+        return dw_fail(err, DW_INPUT, "the prompt has %lld tokens, the context holds %lld; use %sa shorter prompt",
+                       (long long)prompt, (long long)*context, *context < trained ? "a larger --context or " : "");
+    }
+    if (wanted == 0 && tokens >= 0 && tokens < trained - prompt) *context = prompt + tokens;
+    return DW_OK;
+}
+
+static int64_t at_most(int64_t value, int64_t limit)
+{
+    return value < limit ? value : limit;
+}
+
+dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_attention_mode mode, dw_session **out, dw_error *err)
+{
+    const dw_options *options = rank->options;
+    dw_session_config config;
+    *out = NULL;
+    DW_TRY(dw_broadcast(rank->transport, &context, (int64_t)sizeof context, err));
+    /* More than the context holds is the same as all of it. */
+    config = (dw_session_config){
+        .context = context,
+        .key_type = options->key_type,
+        .value_type = options->value_type,
+        .policy = {mode, at_most(options->policy.anchor, context), at_most(options->policy.window, context),
+                   at_most(options->policy.keys, context)},
+    };
+    return dw_session_create(out, rank->model, rank->transport, rank->pool, rank->kernels, &config, err);
+}
+
+static int progress_wanted(const dw_options *options)
+{
+    if (options->quiet || options->progress == DW_PROGRESS_NEVER) return 0;
+    return options->progress == DW_PROGRESS_ALWAYS || isatty(STDERR_FILENO);
+}
+
+dw_status dw_prefill(const dw_rank *rank, dw_session *session, const int32_t *ids, int64_t count, float *logits, dw_error *err)
+{
+    enum { ROWS = 1024 };
+    const int progress = progress_wanted(rank->options);
+    for (int64_t done = 0; done < count && !dw_interrupted();) {
+        const int64_t rows = at_most(ROWS, count - done);
+        const int last = done + rows == count && logits != NULL;
+        DW_TRY(dw_session_append(session, ids + done, rows, 0, last ? logits : NULL, last, err));
+        done += rows;
+        if (progress) fprintf(stderr, "\rprefill %lld/%lld tokens%s", (long long)done, (long long)count, done == count ? "\n" : "");
+    }
+    return DW_OK;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+void dw_catch_interrupts(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int dw_interrupted(void)
+{
+    return interrupted;
+}

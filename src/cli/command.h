@@ -1,0 +1,48 @@
+/* What a command gets to work with, and the steps that commands share. A command is one function that every rank runs. */
+#ifndef DW_CLI_COMMAND_H
+#define DW_CLI_COMMAND_H
+
+#include "base/pool.h"
+#include "cli/options.h"
+#include "decode/session.h"
+#include "model/model.h"
+#include "mpi/transport.h"
+#include "tokenizer/tokenizer.h"
+
+/* One rank of the run. The model and the tokenizer are shared by the ranks of a process. */
+typedef struct {
+    const dw_options *options;
+    dw_transport *transport;
+    dw_pool *pool;
+    const dw_kernels *kernels;
+    const dw_model *model;         /* NULL for tokenize */
+    const dw_tokenizer *tokenizer; /* rank 0 only; NULL when the model has none, and in benches */
+    double load_seconds;
+    int alone; /* no other rank needs this one any more: it may fail without ending them */
+} dw_rank;
+
+/* Returns DW_INTERRUPTED, without a message, when a signal ended the work early. */
+typedef dw_status dw_body(dw_rank *rank, dw_error *err);
+
+dw_body dw_generate, dw_tokenize_command, dw_logits, dw_bench_decode, dw_bench_prefill;
+
+/* Collective: dw_agree, but a wrong option or input that rank 0 has seen is reported without naming the rank: it alone reads the
+   prompt. */
+dw_status dw_rank_agree(const dw_rank *rank, dw_status mine, dw_error *err);
+
+/* Positions of the cache for a prompt and --tokens (-1: to the end). DW_USAGE when --context exceeds the trained context,
+   DW_INPUT when the prompt is longer than it is. */
+dw_status dw_choose_context(const dw_rank *rank, int64_t prompt, int64_t tokens, int64_t *context, dw_error *err);
+
+/* Collective. context: rank 0's counts. Agrees on failure. */
+dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_attention_mode mode, dw_session **out, dw_error *err);
+
+/* Coordinator: appends ids densely in passes of moderate size, with progress on stderr if that is wanted. logits: [vocabulary]
+   after the last id, or NULL. Ends early, with DW_OK, when dw_interrupted. */
+dw_status dw_prefill(const dw_rank *rank, dw_session *session, const int32_t *ids, int64_t count, float *logits, dw_error *err);
+
+/* From now on SIGINT and SIGTERM only make dw_interrupted true; the second one ends the process. */
+void dw_catch_interrupts(void);
+int dw_interrupted(void);
+
+#endif

@@ -1,0 +1,163 @@
+/* dewpoint generate: rank 0 reads the prompt, prefills it and decodes token by token; the other ranks serve it. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "cli/command.h"
+#include "cli/generation.h"
+#include "cli/report.h"
+#include "cli/text_input.h"
+#include "cli/text_output.h"
+#include "decode/sampler.h"
+
+/* What rank 0 holds. */
+typedef struct {
+    dw_rank *rank;
+    dw_session *session;
+    int32_t *prompt;
+    int64_t prompt_count;
+    int64_t context;
+    float *logits; /* [vocabulary] of the next token */
+    dw_sampler *sampler;
+    int32_t *tokens;
+    int64_t count;
+    int64_t capacity;
+    dw_text_output text;
+    dw_rank_memory *memory; /* [ranks] */
+    const char *stop_reason;
+} run;
+
+/* Everything that can fail because of what the user gave, before the ranks start to work together. */
+static dw_status prepare(run *r, dw_error *err)
+{
+    const dw_rank *rank = r->rank;
+    const dw_options *options = rank->options;
+    DW_TRY(dw_read_prompt(options, rank->model, rank->tokenizer, &r->prompt, &r->prompt_count, err));
+    DW_TRY(dw_choose_context(rank, r->prompt_count, options->tokens, &r->context, err));
+    if (options->stop_count > 0 && rank->tokenizer == NULL) {
+        return dw_fail(err, DW_INPUT, "%s: --stop needs a tokenizer, and the model has none", rank->model->path);
+    }
+    r->text = (dw_text_output){.stops = options->stops, .stop_count = options->stop_count, .print = !options->json};
+    DW_TRY(dw_sampler_create(&r->sampler, &options->sampling, rank->model->vocabulary, err));
+    DW_TRY(DW_ALLOC(&r->logits, rank->model->vocabulary, "logits", err));
+    return DW_ALLOC(&r->memory, rank->transport->size, "memory report", err);
+}
+
+static void release(run *r)
+{
+    dw_session_destroy(r->session);
+    dw_sampler_destroy(r->sampler);
+    dw_text_output_free(&r->text);
+    dw_free(r->prompt);
+    dw_free(r->logits);
+    dw_free(r->tokens);
+    dw_free(r->memory);
+}
+
+/* Keeps a token and shows it. */
+static dw_status accept(run *r, int32_t id, dw_error *err)
+{
+    DW_TRY(DW_GROW(&r->tokens, &r->capacity, r->count + 1, "generated tokens", err));
+    r->tokens[r->count++] = id;
+    if (r->rank->tokenizer != NULL) {
+        return dw_text_output_add(&r->text, dw_token_bytes(r->rank->tokenizer, id, 0), 0, err);
+    }
+    if (!r->text.print) return DW_OK;
+    printf("%s%d", r->count > 1 ? " " : "", id);
+    return dw_flush_output(err);
+}
+
+/* Why no further token may be made, or NULL. */
+static const char *limit_reached(const run *r)
+{
+    if (dw_interrupted()) return "interrupted";
+    if (r->count == r->rank->options->tokens) return "length";
+    if (r->prompt_count + r->count >= r->context) return "context";
+    return NULL;
+}
+
+static int is_end(const run *r, int32_t id)
+{
+    const dw_tokenizer *tokenizer = r->rank->tokenizer;
+    return tokenizer != NULL && !r->rank->options->ignore_eos && dw_tokenizer_is_end(tokenizer, id);
+}
+
+/* The logits of the first token came with the prefill; the last token needs no pass. */
+static dw_status decode(run *r, int64_t *passes, dw_error *err)
+{
+    const int sparse = r->rank->options->policy.mode != DW_DENSE;
+    while ((r->stop_reason = limit_reached(r)) == NULL) {
+        int32_t id;
+        if (r->count > 0) {
+            DW_TRY(dw_session_append(r->session, &r->tokens[r->count - 1], 1, sparse, r->logits, 1, err));
+            ++*passes;
+        }
+        id = dw_sample(r->sampler, r->logits, r->prompt_count + r->count);
+        if (is_end(r, id)) {
+            r->stop_reason = "eos";
+            break;
+        }
+        DW_TRY(accept(r, id, err));
+        if (r->text.stopped) {
+            r->stop_reason = "stop";
+            break;
+        }
+    }
+    return dw_text_output_add(&r->text, (dw_string){.data = "", .length = 0}, 1, err);
+}
+
+static dw_status report(const run *r, const dw_generation *done, dw_error *err)
+{
+    const dw_options *options = r->rank->options;
+    if (options->json) DW_TRY(dw_generation_json(r->rank, done, err));
+    if (r->rank->tokenizer == NULL && !options->json) puts("");
+    if (!options->quiet) dw_generation_statistics(r->rank, done);
+    if (options->verbose) dw_print_machine(r->rank, done->memory);
+    DW_TRY(dw_flush_output(err));
+    return dw_interrupted() ? DW_INTERRUPTED : DW_OK;
+}
+
+static dw_status drive(run *r, dw_error *err)
+{
+    dw_generation done = {.prompt_tokens = r->prompt_count};
+    dw_traffic before, all;
+    dw_times start, end;
+    double clock = dw_now();
+    DW_TRY(dw_prefill(r->rank, r->session, r->prompt, r->prompt_count, r->logits, err));
+    done.prefill_seconds = dw_now() - clock;
+
+    dw_session_times(r->session, &start);
+    DW_TRY(dw_session_traffic(r->session, &before, err));
+    clock = dw_now();
+    DW_TRY(decode(r, &done.passes, err));
+    done.decode_seconds = dw_now() - clock;
+    dw_session_times(r->session, &end);
+    dw_session_omitted(r->session, &done.omitted);
+    DW_TRY(dw_session_finish(r->session, r->memory, &all, err));
+    r->rank->alone = 1;
+
+    done.tokens = r->tokens;
+    done.count = r->count;
+    done.text = r->rank->tokenizer == NULL ? NULL : r->text.text == NULL ? "" : r->text.text;
+    done.text_length = r->text.length;
+    done.stop_reason = r->stop_reason;
+    done.times = dw_times_since(&start, &end);
+    done.traffic.bytes_sent = all.bytes_sent - before.bytes_sent;
+    done.traffic.messages_sent = all.messages_sent - before.messages_sent;
+    done.memory = r->memory;
+    return report(r, &done, err);
+}
+
+dw_status dw_generate(dw_rank *rank, dw_error *err)
+{
+    run r = {.rank = rank};
+    const int coordinator = rank->transport->rank == 0;
+    dw_status status = dw_rank_agree(rank, coordinator ? prepare(&r, err) : DW_OK, err);
+    if (status == DW_OK) status = dw_open_session(rank, r.context, rank->options->policy.mode, &r.session, err);
+    if (status == DW_OK) {
+        dw_catch_interrupts();
+        status = coordinator ? drive(&r, err) : dw_session_serve(r.session, err);
+    }
+    release(&r);
+    return status;
+}

@@ -1,0 +1,141 @@
+#include "cli/generation.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/report.h"
+
+static double per(double total, double count)
+{
+    return count > 0 ? total / count : 0;
+}
+
+static json_t *tokens_json(const dw_generation *done)
+{
+    json_t *array = json_array();
+    for (int64_t i = 0; array != NULL && i < done->count; i++) {
+        if (json_array_append_new(array, json_integer(done->tokens[i])) != 0) {
+            json_decref(array);
+            array = NULL;
+        }
+    }
+    return array;
+}
+
+static json_t *omitted_json(const dw_omitted *omitted)
+{
+    const dw_interval mean = dw_omitted_mean(omitted);
+    if (omitted->count == 0) return json_null();
+    return json_pack("{s:[f,f], s:[f,f], s:{s:I, s:I, s:I}}", "mean", mean.low, mean.high, "max", omitted->max_low,
+                     omitted->max_high, "max_at", "position", (json_int_t)omitted->max_position, "layer",
+                     (json_int_t)omitted->max_layer, "head", (json_int_t)omitted->max_head);
+}
+
+static json_t *attention_json(const dw_options *options, const dw_generation *done)
+{
+    const dw_policy *policy = &options->policy;
+    const int dense = policy->mode == DW_DENSE;
+    return json_pack("{s:s, s:I, s:I, s:I, s:s, s:b, s:o, s:i, s:i, s:I}", "mode", dw_mode_name(policy->mode), "anchor",
+                     (json_int_t)policy->anchor, "window", (json_int_t)policy->window, "keys", (json_int_t)policy->keys, "tail",
+                     "none", "exact", dense, "omitted_mass", omitted_json(&done->omitted), "drafted", 0, "accepted", 0,
+                     "dense_passes", (json_int_t)(dense ? done->passes : 0));
+}
+
+static json_t *timings_json(const dw_rank *rank, const dw_generation *done)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:o}", "load", rank->load_seconds, "prefill", done->prefill_seconds, "decode",
+                     done->decode_seconds, "tokens_per_second", per((double)done->passes, done->decode_seconds), "per_token",
+                     dw_json_times(&done->times, done->passes));
+}
+
+static json_t *memory_json(const dw_rank *rank, const dw_rank_memory *memory)
+{
+    json_t *array = json_array();
+    for (int r = 0; array != NULL && r < rank->transport->size; r++) {
+        const dw_rank_memory *m = &memory[r];
+        json_t *host = dw_json_text(m->host, (int64_t)strlen(m->host));
+        json_t *entry = json_pack("{s:i, s:o, s:I, s:I, s:I, s:I, s:I}", "rank", m->rank, "host", host, "weights",
+                                  (json_int_t)m->weights, "kv", (json_int_t)m->kv, "screen", (json_int_t)m->screen, "buffers",
+                                  (json_int_t)m->buffers, "peak_rss", (json_int_t)m->peak_rss);
+        if (json_array_append_new(array, entry) != 0) {
+            json_decref(array);
+            array = NULL;
+        }
+    }
+    return array;
+}
+
+/* A round is a question of rank 0 to all others and their answer: ranks - 1 messages each way. */
+static json_t *traffic_json(const dw_rank *rank, const dw_generation *done)
+{
+    const double passes = (double)done->passes;
+    const double round = 2.0 * (rank->transport->size - 1);
+    return json_pack("{s:f, s:f}", "bytes_per_token", per((double)done->traffic.bytes_sent, passes), "rounds_per_token",
+                     per((double)done->traffic.messages_sent, passes * round));
+}
+
+dw_status dw_generation_json(const dw_rank *rank, const dw_generation *done, dw_error *err)
+{
+    const char *path = rank->model->path;
+    json_t *text = done->text == NULL ? json_null() : json_stringn(done->text, (size_t)done->text_length);
+    return dw_print_json(
+        json_pack("{s:s, s:o, s:s, s:i, s:i, s:I, s:i, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "dewpoint", DW_VERSION, "model",
+                  dw_json_text(path, (int64_t)strlen(path)), "family", rank->model->family, "ranks", rank->transport->size, "threads",
+                  dw_pool_threads(rank->pool), "prompt_tokens", (json_int_t)done->prompt_tokens, "restored_tokens", 0, "tokens",
+                  tokens_json(done), "text", text, "stop_reason", done->stop_reason, "attention",
+                  attention_json(rank->options, done), "timings", timings_json(rank, done), "memory",
+                  memory_json(rank, done->memory), "traffic", traffic_json(rank, done)),
+        err);
+}
+
+/* The interval in per cent; the ends are rounded outwards, so that it still contains the mass. */
+static void print_interval(const char *name, dw_interval mass)
+{
+    fprintf(stderr, "%s %.2f-%.2f %%", name, floor(mass.low * 1e4) / 100, ceil(mass.high * 1e4) / 100);
+}
+
+static void print_attention(const dw_policy *policy, const dw_omitted *omitted)
+{
+    if (policy->mode == DW_DENSE) {
+        fprintf(stderr, "attention: dense, exact\n");
+        return;
+    }
+    fprintf(stderr, "attention: condensate %lld+%lld+%lld (anchor + window + keys)", (long long)policy->anchor,
+            (long long)policy->window, (long long)policy->keys);
+    if (omitted->count > 0) {
+        print_interval(", omitted attention mass: mean", dw_omitted_mean(omitted));
+        print_interval(", worst", (dw_interval){omitted->max_low, omitted->max_high});
+        fprintf(stderr, " at position %lld, layer %lld, head %lld", (long long)omitted->max_position,
+                (long long)omitted->max_layer, (long long)omitted->max_head);
+    }
+    fprintf(stderr, "\n");
+}
+
+void dw_generation_statistics(const dw_rank *rank, const dw_generation *done)
+{
+    const dw_times *t = &done->times;
+    const double ms = per(1000, (double)done->passes);
+    fprintf(stderr, "\nprefill: %lld tokens in %.2f s, %.1f tokens/s\n", (long long)done->prompt_tokens, done->prefill_seconds,
+            per((double)done->prompt_tokens, done->prefill_seconds));
+    fprintf(stderr, "decode: %lld tokens (%s) in %.2f s, %.1f tokens/s", (long long)done->count, done->stop_reason,
+            done->decode_seconds, per((double)done->passes, done->decode_seconds));
+    if (done->passes > 0) {
+        fprintf(stderr, "; ms a token: linear %.2f, score %.2f, attend %.2f, reduce %.2f (of it wait %.2f)", t->linear * ms,
+                t->score * ms, t->attend * ms, t->reduce * ms, t->wait * ms);
+    }
+    fprintf(stderr, "\n");
+    print_attention(&rank->options->policy, &done->omitted);
+}
+
+void dw_print_machine(const dw_rank *rank, const dw_rank_memory *memory)
+{
+    int hosts = 0;
+    for (int r = 0; r < rank->transport->size; r++) {
+        int seen = 0;
+        for (int q = 0; q < r; q++) seen |= strcmp(memory[q].host, memory[r].host) == 0;
+        hosts += !seen;
+    }
+    fprintf(stderr, "dewpoint %s (gcc %s), kernels %s, ranks %d on hosts %d, threads a rank %d\n", DW_VERSION, __VERSION__,
+            rank->kernels->name, rank->transport->size, hosts, dw_pool_threads(rank->pool));
+}

@@ -1,0 +1,460 @@
+#include "cli/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/tokenizer.h"
+
+/* ---- the commands ---- */
+
+typedef struct {
+    dw_command_id id;
+    const char *name; /* one or two words */
+    const char *summary;
+} command_row;
+
+static const command_row commands[] = {
+    {DW_COMMAND_GENERATE, "generate", "continue a prompt; text on stdout, statistics on stderr"},
+    {DW_COMMAND_TOKENIZE, "tokenize", "token ids of a text, and back with --decode"},
+    {DW_COMMAND_LOGITS, "logits", "logits at chosen positions of a prompt"},
+    {DW_COMMAND_BENCH_DECODE, "bench decode", "tokens a second of decoding at given depths of the cache"},
+    {DW_COMMAND_BENCH_PREFILL, "bench prefill", "tokens a second of prefill at given depths of the cache"},
+};
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static const command_row *command_of(dw_command_id id)
+{
+    for (int i = 0; i < COMMANDS; i++) {
+        if (commands[i].id == id) return &commands[i];
+    }
+    return NULL;
+}
+
+/* ---- the options ---- */
+
+typedef enum { FLAG, TEXT, INTEGER, REAL, OTHER } option_kind;
+typedef struct option_row option_row;
+typedef dw_status option_reader(dw_options *options, const option_row *row, const char *value, dw_error *err);
+
+struct option_row {
+    const char *name;     /* without "--" */
+    char letter;          /* of the short form, or 0 */
+    unsigned commands; /* that take it; ALL: the program itself as well */
+    option_kind kind;
+    size_t offset;        /* of an int (FLAG), const char * (TEXT), int64_t (INTEGER) or double (REAL) */
+    double low, high;     /* legal numbers */
+    option_reader *read;  /* OTHER */
+    const char *argument; /* as in the help; NULL: none */
+    const char *help;
+};
+
+static option_reader read_attention, read_kv_type, read_stop, read_depths, read_progress;
+
+#define UNBOUNDED 0x1p62
+#define FIELD(name) offsetof(dw_options, name)
+
+enum {
+    ALL = 0,
+    GEN = DW_COMMAND_GENERATE,
+    TOK = DW_COMMAND_TOKENIZE,
+    LOG = DW_COMMAND_LOGITS,
+    DEC = DW_COMMAND_BENCH_DECODE,
+    PRE = DW_COMMAND_BENCH_PREFILL,
+    BENCHES = DEC | PRE,
+    PROMPTED = GEN | TOK | LOG,
+    COMPUTING = GEN | LOG | BENCHES,
+    EVERY = PROMPTED | BENCHES
+};
+
+static const option_row table[] = {
+    {"model", 'm', EVERY, TEXT, FIELD(model), 0, 0, NULL, "MODEL", "the model, a .gguf file"},
+    {"prompt", 'p', PROMPTED, TEXT, FIELD(prompt), 0, 0, NULL, "TEXT", "the prompt"},
+    {"prompt-file", 'f', PROMPTED, TEXT, FIELD(prompt_file), 0, 0, NULL, "FILE", "the prompt is the text of FILE (- is stdin)"},
+    {"prompt-ids", 0, PROMPTED, TEXT, FIELD(prompt_ids), 0, 0, NULL, "FILE",
+     "the prompt is token ids: numbers between white space or commas, or a JSON array"},
+    {"lossy", 0, PROMPTED, FLAG, FIELD(lossy), 0, 0, NULL, NULL, "replace invalid UTF-8 by U+FFFD instead of refusing it"},
+    {"parse-special", 0, PROMPTED, FLAG, FIELD(parse_special), 0, 0, NULL, NULL,
+     "strings of control tokens in the text become those tokens"},
+    {"decode", 0, TOK, FLAG, FIELD(decode), 0, 0, NULL, NULL, "print the text of --prompt-ids"},
+    {"tokens", 'n', GEN, INTEGER, FIELD(tokens), 0, UNBOUNDED, NULL, "N", "new tokens (default: to end of text or context)"},
+    {"context", 'c', GEN | LOG, INTEGER, FIELD(context), 1, UNBOUNDED, NULL, "N",
+     "positions of the KV cache (default: prompt + new tokens, at most the trained context)"},
+    {"positions", 0, LOG, TEXT, FIELD(positions), 0, 0, NULL, "LIST", "0-based positions: 5,10 or all or last (default last)"},
+    {"depths", 0, BENCHES, OTHER, 0, 0, 0, read_depths, "LIST", "positions in the cache before measuring (default 0,4K,8K)"},
+    {"repeat", 0, BENCHES, INTEGER, FIELD(repeat), 1, 1000, NULL, "N", "measurements of a case, the median is reported (default 3)"},
+    {"attention", 0, GEN | LOG | DEC, OTHER, 0, 0, 0, read_attention, "MODE",
+     "dense (default) or condensate; bench decode takes a list (default both)"},
+    {"anchor", 0, GEN | LOG | DEC, INTEGER, FIELD(policy.anchor), 0, UNBOUNDED, NULL, "N",
+     "condensate: the first N positions (default 1)"},
+    {"window", 0, GEN | LOG | DEC, INTEGER, FIELD(policy.window), 1, UNBOUNDED, NULL, "N",
+     "condensate: the last N positions (default 64)"},
+    {"keys", 0, GEN | LOG | DEC, INTEGER, FIELD(policy.keys), 0, UNBOUNDED, NULL, "K",
+     "condensate: the best K positions by score (default 32)"},
+    {"kv-type", 0, COMPUTING, OTHER, 0, 0, 0, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"},
+    {"rope-base", 0, COMPUTING, REAL, FIELD(rope_base), 1e-3, 1e12, NULL, "X", "base of the rotary angles (default: the model's)"},
+    {"temperature", 0, GEN, REAL, FIELD(sampling.temperature), 0, 1e6, NULL, "X", "0: greedy (default)"},
+    {"top-k", 0, GEN, INTEGER, FIELD(sampling.top_k), 0, UNBOUNDED, NULL, "N", "sample from the best N tokens (default 0: all)"},
+    {"top-p", 0, GEN, REAL, FIELD(sampling.top_p), 0, 1, NULL, "X", "sample from the best tokens with this probability (default 1)"},
+    {"min-p", 0, GEN, REAL, FIELD(sampling.min_p), 0, 1, NULL, "X",
+     "sample from tokens with this share of the best one's probability (default 0)"},
+    {"seed", 0, GEN, INTEGER, FIELD(sampling.seed), 0, UNBOUNDED, NULL, "N", "seed of the random numbers (default 0)"},
+    {"stop", 0, GEN, OTHER, 0, 0, 0, read_stop, "TEXT", "end before this text (may be repeated)"},
+    {"ignore-eos", 0, GEN, FLAG, FIELD(ignore_eos), 0, 0, NULL, NULL, "go on after an end token"},
+    {"threads", 0, EVERY, INTEGER, FIELD(threads), 1, 1024, NULL, "T",
+     "threads of a rank (default: cores of the host over ranks on it)"},
+    {"simulate-ranks", 0, EVERY, INTEGER, FIELD(simulated_ranks), 1, 1024, NULL, "R", "R ranks in this process, without MPI"},
+    {"deadline", 0, EVERY, REAL, FIELD(deadline), 1e-3, 1e9, NULL, "SECONDS", "longest wait for another rank (default 120)"},
+    {"json", 0, EVERY, FLAG, FIELD(json), 0, 0, NULL, NULL, "one JSON object on stdout, nothing else there"},
+    {"csv", 0, BENCHES, FLAG, FIELD(csv), 0, 0, NULL, NULL, "comma-separated values on stdout"},
+    {"progress", 0, GEN | LOG, OTHER, 0, 0, 0, read_progress, "WHEN",
+     "auto (default), always or never: progress of the prefill on stderr"},
+    {"quiet", 0, PROMPTED, FLAG, FIELD(quiet), 0, 0, NULL, NULL, "no statistics and no progress"},
+    {"verbose", 0, GEN | LOG, FLAG, FIELD(verbose), 0, 0, NULL, NULL, "a line about build, instruction set, ranks and threads"},
+    {"version", 0, ALL, FLAG, FIELD(version), 0, 0, NULL, NULL, "print the version"},
+    {"help", 'h', ALL, FLAG, FIELD(help), 0, 0, NULL, NULL, "print this"},
+};
+enum { OPTIONS = sizeof table / sizeof table[0] };
+
+static int takes(dw_command_id command, const option_row *row)
+{
+    return row->commands == ALL || (row->commands & command) != 0;
+}
+
+/* ---- values ---- */
+
+int dw_parse_size(const char **text, int64_t *value)
+{
+    char *end;
+    int64_t scale = 1;
+    long long number;
+    if (**text < '0' || **text > '9') return 0;
+    errno = 0;
+    number = strtoll(*text, &end, 10);
+    if (errno != 0) return 0;
+    if (*end == 'K' || *end == 'k') scale = 1 << 10;
+    if (*end == 'M' || *end == 'm') scale = 1 << 20;
+    if (__builtin_mul_overflow((int64_t)number, scale, value)) return 0;
+    *text = end + (scale > 1);
+    return 1;
+}
+
+static dw_status out_of_range(const option_row *row, const char *value, dw_error *err)
+{
+    if (row->high >= UNBOUNDED) {
+        return dw_fail(err, DW_USAGE, "--%s %s is out of range (%.12g or more)", row->name, value, row->low);
+    }
+    return dw_fail(err, DW_USAGE, "--%s %s is out of range (%.12g..%.12g)", row->name, value, row->low, row->high);
+}
+
+static dw_status read_integer(int64_t *out, const option_row *row, const char *value, dw_error *err)
+{
+    const int negative = *value == '-';
+    const char *text = value + negative;
+    int64_t number;
+    const int digits = *text >= '0' && *text <= '9';
+    if (digits && !dw_parse_size(&text, &number)) return out_of_range(row, value, err);
+    if (!digits || *text != '\0') {
+        return dw_fail(err, DW_USAGE, "--%s '%s' is not a whole number (like 8192 or 8K)", row->name, value);
+    }
+    if (negative) number = -number;
+    if ((double)number < row->low || (double)number > row->high) return out_of_range(row, value, err);
+    *out = number;
+    return DW_OK;
+}
+
+static dw_status read_real(double *out, const option_row *row, const char *value, dw_error *err)
+{
+    char *end;
+    const double number = strtod(value, &end);
+    if (end == value || *end != '\0') return dw_fail(err, DW_USAGE, "--%s '%s' is not a number", row->name, value);
+    if (!(number >= row->low && number <= row->high)) return out_of_range(row, value, err);
+    *out = number;
+    return DW_OK;
+}
+
+/* Cuts the next piece off a comma-separated list. 0 at its end. */
+static int next_piece(const char **list, const char **piece, int *length)
+{
+    if (*list == NULL) return 0;
+    *piece = *list;
+    *length = (int)strcspn(*list, ",");
+    *list = (*list)[*length] == ',' ? *list + *length + 1 : NULL;
+    return 1;
+}
+
+static int is(const char *piece, int length, const char *name)
+{
+    return (int)strlen(name) == length && strncmp(piece, name, (size_t)length) == 0;
+}
+
+const char *dw_mode_name(dw_attention_mode mode)
+{
+    return mode == DW_DENSE ? "dense" : "condensate";
+}
+
+static dw_status read_attention(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    const int most = options->command == DW_COMMAND_BENCH_DECODE ? DW_MODES : 1;
+    const char *list = value;
+    const char *piece;
+    int length;
+    options->mode_count = 0;
+    while (next_piece(&list, &piece, &length)) {
+        const dw_attention_mode mode = is(piece, length, "dense") ? DW_DENSE : DW_CONDENSATE;
+        if (!is(piece, length, dw_mode_name(mode))) {
+            return dw_fail(err, DW_USAGE, "--%s '%.*s' is not a mode of this version; the modes are dense and condensate", row->name,
+                           length, piece);
+        }
+        if (options->mode_count == most) return dw_fail(err, DW_USAGE, "--%s %s has too many modes", row->name, value);
+        options->modes[options->mode_count++] = mode;
+    }
+    options->policy.mode = options->modes[0];
+    return DW_OK;
+}
+
+static dw_status read_kv_type(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    static const struct {
+        const char *name;
+        dw_type type;
+    } types[] = {{"f32", DW_F32}, {"f16", DW_F16}, {"bf16", DW_BF16}};
+    dw_type *const target[2] = {&options->key_type, &options->value_type};
+    const char *list = value;
+    const char *piece;
+    int length;
+    int count = 0;
+    while (next_piece(&list, &piece, &length)) {
+        int i = 0;
+        while (i < 3 && !is(piece, length, types[i].name)) i++;
+        if (i == 3 || count == 2) {
+            return dw_fail(err, DW_USAGE, "--%s '%s' is not a type or a pair K,V; the types are f32, f16 and bf16", row->name, value);
+        }
+        *target[count++] = types[i].type;
+    }
+    if (count == 1) options->value_type = options->key_type;
+    return DW_OK;
+}
+
+static dw_status read_stop(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    if (*value == '\0') return dw_fail(err, DW_USAGE, "--%s is empty", row->name);
+    if (dw_utf8_check(value, (int64_t)strlen(value)) >= 0) return dw_fail(err, DW_USAGE, "--%s is not valid UTF-8", row->name);
+    if (options->stop_count == DW_MAX_STOPS) return dw_fail(err, DW_USAGE, "more than %d times --%s", DW_MAX_STOPS, row->name);
+    options->stops[options->stop_count++] = value;
+    return DW_OK;
+}
+
+static dw_status read_depths(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    const int64_t deepest = (int64_t)1 << 40;
+    const char *text = value;
+    options->depth_count = 0;
+    for (;;) {
+        int64_t depth;
+        if (!dw_parse_size(&text, &depth) || (*text != '\0' && *text != ',')) {
+            return dw_fail(err, DW_USAGE, "--%s '%s' is not a list of whole numbers (like 0,4K,8K)", row->name, value);
+        }
+        if (depth > deepest) return dw_fail(err, DW_USAGE, "--%s %s: %lld is out of range", row->name, value, (long long)depth);
+        if (options->depth_count == DW_MAX_DEPTHS) {
+            return dw_fail(err, DW_USAGE, "--%s has more than %d numbers", row->name, DW_MAX_DEPTHS);
+        }
+        options->depths[options->depth_count++] = depth;
+        if (*text == '\0') return DW_OK;
+        text++;
+    }
+}
+
+static dw_status read_progress(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    static const char *const names[] = {"auto", "always", "never"}; /* in the order of dw_progress */
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(value, names[i]) == 0) {
+            options->progress = (dw_progress)i;
+            return DW_OK;
+        }
+    }
+    return dw_fail(err, DW_USAGE, "--%s '%s' is not auto, always or never", row->name, value);
+}
+
+static dw_status read_value(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    void *field = (char *)options + row->offset;
+    switch (row->kind) {
+    case FLAG: *(int *)field = 1; return DW_OK;
+    case TEXT: *(const char **)field = value; return DW_OK;
+    case INTEGER: return read_integer(field, row, value, err);
+    case REAL: return read_real(field, row, value, err);
+    default: return row->read(options, row, value, err);
+    }
+}
+
+/* ---- the command line ---- */
+
+/* argument: "--name", "--name=value" or "-x". *value: what follows "=", or NULL. */
+static const option_row *find_option(const char *argument, const char **value)
+{
+    const size_t length = strcspn(argument, "=");
+    *value = argument[length] == '=' ? argument + length + 1 : NULL;
+    for (int i = 0; i < OPTIONS; i++) {
+        const option_row *row = &table[i];
+        if (strncmp(argument, "--", 2) == 0) {
+            if (is(argument + 2, (int)length - 2, row->name)) return row;
+        } else if (row->letter != 0 && argument[1] == row->letter && argument[2] == '\0') {
+            *value = NULL;
+            return row;
+        }
+    }
+    return NULL;
+}
+
+static dw_status no_command(dw_error *err)
+{
+    return dw_fail(err, DW_USAGE, "no command; dewpoint --help lists them");
+}
+
+/* Reads argv[0] and, if the option takes a value, argv[1]. *used: arguments read. */
+static dw_status read_option(dw_options *options, char **argv, int *used, dw_error *err)
+{
+    const command_row *command = command_of(options->command);
+    const char *name = command == NULL ? "" : command->name;
+    const char *space = command == NULL ? "" : " ";
+    const char *value;
+    const option_row *row;
+    if (argv[0][0] != '-' || argv[0][1] == '\0') return dw_fail(err, DW_USAGE, "unexpected argument '%.200s'", argv[0]);
+    row = find_option(argv[0], &value);
+    if (row == NULL) {
+        return dw_fail(err, DW_USAGE, "unknown option '%.200s' (see dewpoint%s%s --help)", argv[0], space, name);
+    }
+    if (!takes(options->command, row)) {
+        if (command == NULL) return no_command(err);
+        return dw_fail(err, DW_USAGE, "%s does not take --%s (see dewpoint %s --help)", name, row->name, name);
+    }
+    if (row->argument == NULL && value != NULL) return dw_fail(err, DW_USAGE, "--%s takes no value", row->name);
+    *used = 1;
+    if (row->argument != NULL && value == NULL) {
+        value = argv[1];
+        *used = 2;
+        if (value == NULL) return dw_fail(err, DW_USAGE, "--%s needs a value (%s)", row->name, row->argument);
+    }
+    return read_value(options, row, value, err);
+}
+
+/* *used: how many arguments the name of the command takes; none when an option comes first. */
+static dw_status read_command(dw_options *options, char **argv, int *used, dw_error *err)
+{
+    char two_words[64] = "";
+    *used = 0;
+    if (argv[0] == NULL || argv[0][0] == '-') return DW_OK;
+    if (argv[1] != NULL) snprintf(two_words, sizeof two_words, "%s %s", argv[0], argv[1]);
+    for (int i = 0; i < COMMANDS; i++) {
+        if (strcmp(commands[i].name, argv[0]) == 0) *used = 1;
+        if (strcmp(commands[i].name, two_words) == 0) *used = 2;
+        if (*used > 0) {
+            options->command = commands[i].id;
+            return DW_OK;
+        }
+    }
+    return dw_fail(err, DW_USAGE, "unknown command '%.200s'; there are generate, tokenize, logits, bench decode, bench prefill",
+                   argv[0]);
+}
+
+/* What no single option can see. */
+static dw_status check_together(const dw_options *options, dw_error *err)
+{
+    const char *name;
+    const int prompts = (options->prompt != NULL) + (options->prompt_file != NULL) + (options->prompt_ids != NULL);
+    if (options->command == DW_COMMAND_NONE) return no_command(err);
+    name = command_of(options->command)->name;
+    if (options->model == NULL) return dw_fail(err, DW_USAGE, "%s needs a model: -m MODEL", name);
+    if (options->json && options->csv) return dw_fail(err, DW_USAGE, "--json and --csv exclude each other");
+    if ((options->command & PROMPTED) == 0) return DW_OK;
+    if (prompts == 0) return dw_fail(err, DW_USAGE, "%s needs --prompt, --prompt-file or --prompt-ids", name);
+    if (prompts > 1) return dw_fail(err, DW_USAGE, "--prompt, --prompt-file and --prompt-ids exclude each other");
+    if (options->decode && options->prompt_ids == NULL) return dw_fail(err, DW_USAGE, "--decode needs --prompt-ids");
+    if (options->command == DW_COMMAND_TOKENIZE && options->prompt_ids != NULL && !options->decode) {
+        return dw_fail(err, DW_USAGE, "tokenize takes --prompt-ids only with --decode");
+    }
+    return DW_OK;
+}
+
+static dw_status read_environment(dw_options *options, dw_error *err)
+{
+    const char *value = getenv("DEWPOINT_FAIL_ALLOC");
+    const char *text = value;
+    int complete;
+    options->fail_rank = -1;
+    if (value == NULL || *value == '\0') return DW_OK;
+    complete = dw_parse_size(&text, &options->fail_allocation);
+    if (complete && *text == '@') {
+        text++;
+        complete = dw_parse_size(&text, &options->fail_rank);
+    }
+    if (!complete || *text != '\0') return dw_fail(err, DW_USAGE, "DEWPOINT_FAIL_ALLOC='%.200s' is not N or N@RANK", value);
+    return DW_OK;
+}
+
+dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error *err)
+{
+    int at = argc > 0 ? 1 : 0;
+    int used;
+    *options = (dw_options){
+        .deadline = 120,
+        .tokens = -1,
+        .modes = {DW_DENSE, DW_CONDENSATE},
+        .mode_count = DW_MODES,
+        .policy = {DW_DENSE, 1, 64, 32},
+        .key_type = DW_F16,
+        .value_type = DW_F16,
+        .sampling = {.top_p = 1},
+        .depths = {0, 4096, 8192},
+        .depth_count = 3,
+        .repeat = 3,
+        .fail_rank = -1,
+    };
+    DW_TRY(read_command(options, argv + at, &used, err));
+    for (at += used; at < argc; at += used) {
+        DW_TRY(read_option(options, argv + at, &used, err));
+        if (options->help || options->version) return DW_OK;
+    }
+    DW_TRY(read_environment(options, err));
+    return check_together(options, err);
+}
+
+/* ---- the help ---- */
+
+static void print_options(dw_command_id command)
+{
+    for (int i = 0; i < OPTIONS; i++) {
+        const option_row *row = &table[i];
+        char left[64];
+        char letter[8] = "    ";
+        if (!takes(command, row)) continue;
+        if (row->letter != 0) snprintf(letter, sizeof letter, "-%c, ", row->letter);
+        snprintf(left, sizeof left, "%s--%s%s%s", letter, row->name, row->argument == NULL ? "" : " ",
+                 row->argument == NULL ? "" : row->argument);
+        printf("  %-28s %s\n", left, row->help);
+    }
+}
+
+void dw_options_help(dw_command_id id)
+{
+    const command_row *command = command_of(id);
+    if (command != NULL) {
+        printf("usage: [mpirun -n N] dewpoint %s -m MODEL [options]\n%s\n\n", command->name, command->summary);
+        print_options(id);
+        printf("\nNumbers take the suffixes K (1024) and M (1024 K).\n");
+        return;
+    }
+    printf("usage: [mpirun -n N] dewpoint COMMAND -m MODEL [options]\n"
+           "Dewpoint decodes very long contexts on clusters of CPUs.\n\n");
+    for (int i = 0; i < COMMANDS; i++) printf("  %-28s %s\n", commands[i].name, commands[i].summary);
+    printf("\n");
+    print_options(DW_COMMAND_NONE);
+    printf("\ndewpoint COMMAND --help lists the options of a command.\n\n"
+           "exit status: 0 done, 1 run-time failure, 2 usage, 3 bad model or input, 4 not enough memory or disk,\n"
+           "5 a rank was lost or timed out, 130 interrupted\n");
+}

@@ -1,0 +1,87 @@
+/* The command line. One table (options.c) says which options there are, which commands take them, what values they allow and
+   what --help prints. Parsing touches nothing but the arguments: no file, no MPI. */
+#ifndef DW_CLI_OPTIONS_H
+#define DW_CLI_OPTIONS_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "decode/sampler.h"
+#include "decode/session.h"
+
+/* Bits, so that the table can name several. */
+typedef enum {
+    DW_COMMAND_NONE = 0,
+    DW_COMMAND_GENERATE = 1,
+    DW_COMMAND_TOKENIZE = 2,
+    DW_COMMAND_LOGITS = 4,
+    DW_COMMAND_BENCH_DECODE = 8,
+    DW_COMMAND_BENCH_PREFILL = 16
+} dw_command_id;
+
+typedef enum { DW_PROGRESS_AUTO, DW_PROGRESS_ALWAYS, DW_PROGRESS_NEVER } dw_progress;
+
+enum { DW_MAX_STOPS = 64, DW_MAX_DEPTHS = 64, DW_MODES = 2 };
+
+/* Strings point into argv. */
+typedef struct {
+    dw_command_id command;
+    int help;    /* --help: print dw_options_help(command) and leave */
+    int version; /* --version */
+
+    const char *model;
+    double rope_base; /* 0: the model's */
+    int64_t threads;  /* per rank; 0: default */
+    int64_t simulated_ranks; /* 0: not given */
+    double deadline;
+
+    const char *prompt; /* exactly one of these three */
+    const char *prompt_file;
+    const char *prompt_ids;
+    int lossy;
+    int parse_special;
+
+    int64_t tokens;  /* -1: until end of text or context */
+    int64_t context; /* 0: default */
+    dw_attention_mode modes[DW_MODES]; /* all but the benches use the first */
+    int mode_count;
+    dw_policy policy; /* its mode is modes[0] */
+    dw_type key_type;
+    dw_type value_type;
+    dw_sampling sampling;
+    const char *stops[DW_MAX_STOPS];
+    int stop_count;
+    int ignore_eos;
+
+    int decode;            /* tokenize */
+    const char *positions; /* logits: "all", "last" or numbers; NULL: last */
+    int64_t depths[DW_MAX_DEPTHS];
+    int depth_count;
+    int64_t repeat;
+
+    int json;
+    int csv;
+    int quiet;
+    int verbose;
+    dw_progress progress;
+
+    /* The environment variable DEWPOINT_FAIL_ALLOC=N[@RANK], a test aid: allocation N (1 = the first) after the start of the ranks
+       fails, with @RANK only in the process of that MPI rank (without MPI there is only the process of rank 0). */
+    int64_t fail_allocation; /* 0: none */
+    int64_t fail_rank;       /* -1: every process */
+} dw_options;
+
+/* DW_USAGE with a message that names the option. With --help or --version nothing else is asked for. */
+dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error *err);
+
+/* Text of --help, for one command or (DW_COMMAND_NONE) for the program, on stdout. */
+void dw_options_help(dw_command_id command);
+
+/* "dense", "condensate". */
+const char *dw_mode_name(dw_attention_mode mode);
+
+/* Reads an integer with an optional suffix K (1024) or M (1024 * 1024) at *text, and moves *text behind it. 0 when there is none
+   or it is too large. */
+int dw_parse_size(const char **text, int64_t *value);
+
+#endif

@@ -1,0 +1,136 @@
+#include "tests/shared/session_run.h"
+
+#include <criterion/criterion.h>
+#include <criterion/logging.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "tests/shared/local_ranks.h"
+
+enum { DEADLINE_SECONDS = 600 }; /* of one wait: only a rank that is lost reaches it */
+
+static const char *const isa_names[] = {"scalar", "avx2", "avx512"};
+enum { ISAS = sizeof isa_names / sizeof isa_names[0] };
+
+typedef struct {
+    session_outcome *out;
+    const session_task *task;
+    const session_setup *setup;
+    dw_session_config config;
+} run;
+
+dw_model *session_model(const char *path)
+{
+    dw_model *model;
+    dw_error err;
+    cr_assert_eq(dw_model_load(&model, path, 0, &err), DW_OK, "%s", err.message);
+    return model;
+}
+
+int session_has_isa(const char *isa)
+{
+    if (dw_kernels_named(isa) != NULL) return 1;
+    cr_log_warn("this CPU has no %s: not tested", isa);
+    return 0;
+}
+
+int32_t session_best(const float *logits, int64_t vocabulary)
+{
+    int32_t best = 0;
+    for (int32_t id = 1; id < vocabulary; id++) {
+        if (logits[id] > logits[best]) best = id;
+    }
+    return best;
+}
+
+static const dw_kernels *kernels_of(const session_setup *setup, int rank)
+{
+    const dw_kernels *found[ISAS];
+    int count = 0;
+    if (setup->isa == NULL) return dw_kernels_best();
+    if (strcmp(setup->isa, "mixed") != 0) return dw_kernels_named(setup->isa);
+    for (int i = 0; i < ISAS; i++) {
+        const dw_kernels *kernels = dw_kernels_named(isa_names[i]);
+        if (kernels != NULL) found[count++] = kernels;
+    }
+    return found[rank % count];
+}
+
+/* Coordinator: the prompt in one call, then token by token. */
+static dw_status decode(const run *r, dw_session *session, dw_error *err)
+{
+    const session_task *task = r->task;
+    session_outcome *out = r->out;
+    float *next = out->logits + (task->wanted - 1) * out->vocabulary;
+    DW_TRY(dw_session_append(session, task->prompt, task->count, task->sparse, out->logits, task->wanted, err));
+    while (out->token_count < task->tokens) {
+        const int32_t id = session_best(next, out->vocabulary);
+        out->tokens[out->token_count++] = id;
+        if (out->token_count == task->tokens) break;
+        next += out->vocabulary;
+        DW_TRY(dw_session_append(session, &id, 1, r->config.policy.mode != DW_DENSE, next, 1, err));
+    }
+    dw_session_omitted(session, &out->omitted);
+    return dw_session_finish(session, NULL, NULL, err);
+}
+
+static dw_status run_rank(dw_transport *t, void *context, dw_error *err)
+{
+    const run *r = context;
+    const int threads = r->setup->threads > 0 ? r->setup->threads : 1 + t->rank % 3;
+    const dw_kernels *kernels = kernels_of(r->setup, t->rank);
+    dw_session *session = NULL;
+    dw_pool *pool = NULL;
+    dw_status status;
+    dw_set_float_state();
+    DW_TRY_GOTO(status, kernels != NULL ? DW_OK : dw_fail(err, DW_RUNTIME, "this CPU has no %s", r->setup->isa), end);
+    DW_TRY_GOTO(status, dw_pool_create(&pool, threads, 0, err), end);
+    DW_TRY_GOTO(status, dw_session_create(&session, r->task->model, t, pool, kernels, &r->config, err), end);
+    status = t->rank == 0 ? decode(r, session, err) : dw_session_serve(session, err);
+end:
+    if (status != DW_OK) t->ops->abort(t, status);
+    dw_session_destroy(session);
+    dw_pool_destroy(pool);
+    return status;
+}
+
+void session_run(session_outcome *out, const session_task *task, const session_setup *setup)
+{
+    run r = {.out = out, .task = task, .setup = setup, .config = setup->config};
+    const int ranks = setup->ranks > 0 ? setup->ranks : 1;
+    dw_error err;
+    cr_assert(task->wanted >= 1 && task->wanted <= task->count && task->sparse >= 0 && task->sparse <= task->count);
+    if (r.config.context == 0) r.config.context = task->count + task->tokens;
+    *out = (session_outcome){.rows = task->wanted + (task->tokens > 0 ? task->tokens - 1 : 0), .vocabulary = task->model->vocabulary};
+    cr_assert_eq(DW_ALLOC(&out->logits, out->rows * out->vocabulary, "logits", &err), DW_OK, "%s", err.message);
+    cr_assert_eq(DW_ALLOC(&out->tokens, task->tokens, "tokens", &err), DW_OK, "%s", err.message);
+    cr_assert_eq(run_local_ranks(ranks, DEADLINE_SECONDS, run_rank, &r, NULL, &err), DW_OK, "%s", err.message);
+}
+
+void session_outcome_free(session_outcome *outcome)
+{
+    dw_free(outcome->logits);
+    dw_free(outcome->tokens);
+}
+
+/* Criterion reports every assertion that holds to its runner, so that a loop over logits must not assert each. */
+void session_expect_same_rows(const session_outcome *expected, const session_outcome *actual, const char *what)
+{
+    int64_t same = 0;
+    cr_assert(expected->rows == actual->rows && expected->vocabulary == actual->vocabulary, "%s: another number of logits", what);
+    while (same < expected->rows * expected->vocabulary && memcmp(&expected->logits[same], &actual->logits[same], sizeof(float)) == 0) same++;
+    cr_assert(same == expected->rows * expected->vocabulary, "%s: row %lld, logit %lld is %.9g, not %.9g", what,
+              (long long)(same / expected->vocabulary), (long long)(same % expected->vocabulary), actual->logits[same],
+              expected->logits[same]);
+    cr_assert(expected->token_count == actual->token_count && memcmp(expected->tokens, actual->tokens,
+              (size_t)expected->token_count * sizeof *expected->tokens) == 0, "%s: other tokens", what);
+}
+
+void session_expect_same(const session_outcome *expected, const session_outcome *actual, const char *what)
+{
+    const dw_omitted *e = &expected->omitted;
+    const dw_omitted *a = &actual->omitted;
+    session_expect_same_rows(expected, actual, what);
+    cr_assert(memcmp(e, a, sizeof *e) == 0, "%s: omitted mass sums to [%.17g, %.17g], the worst is in [%.17g, %.17g]; not [%.17g, %.17g], [%.17g, %.17g]",
+              what, a->sum_low, a->sum_high, a->max_low, a->max_high, e->sum_low, e->sum_high, e->max_low, e->max_high);
+}
