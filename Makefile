@@ -34,7 +34,7 @@ TEST_SHARED := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/shared/*.c))
 all: dewpoint
 
 dewpoint: $(BUILD)/dewpoint
-	@cp $< $@
+	@cp --remove-destination $< $@
 
 $(BUILD)/dewpoint: $(MAIN) $(BUILD)/libdewpoint.a
 	@echo "  ld $@"

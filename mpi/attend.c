@@ -275,18 +275,27 @@ static dw_status attend_sparse(dw_attention *a, int64_t layer, dw_pos position, 
     return DW_OK;
 }
 
-dw_status dw_attend(dw_attention *a, int64_t layer, const dw_rows *rows, int sparse, const float *q, const float *k, const float *v,
-                    const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err)
+static dw_status attend_rows(dw_attention *a, int64_t layer, const dw_rows *rows, int sparse, const int32_t *value_exponent, float *out,
+                             int64_t out_stride, dw_omitted *omitted, dw_error *err)
 {
-    const double start = dw_now();
-    DW_TRY(pack_rows(a, layer, rows, q, k, v, value_exponent, err));
-    DW_TRY(exchange_rows(a, layer, rows, err));
-    a->times.reduce += dw_now() - start;
     if (!sparse) return attend_dense(a, layer, rows, value_exponent, out, out_stride, err);
     if (!a->is_sparse_ready) return dw_fail(err, DW_RUNTIME, "sparse rows in a session whose policy is dense");
     for (int64_t t = 0; t < rows->count; t++) {
         float *row_out = a->transport->rank == 0 ? out + t * out_stride : NULL;
         DW_TRY(attend_sparse(a, layer, rows->first + t, gathered_q(a, t), value_exponent, row_out, omitted, err));
     }
+    return DW_OK;
+}
+
+dw_status dw_attend(dw_attention *a, int64_t layer, const dw_rows *rows, int sparse, const float *q, const float *k, const float *v,
+                    const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err)
+{
+    const double start = dw_now();
+    const double waited = a->transport->traffic.wait_seconds;
+    DW_TRY(pack_rows(a, layer, rows, q, k, v, value_exponent, err));
+    DW_TRY(exchange_rows(a, layer, rows, err));
+    a->times.reduce += dw_now() - start;
+    DW_TRY(attend_rows(a, layer, rows, sparse, value_exponent, out, out_stride, omitted, err));
+    a->times.wait += a->transport->traffic.wait_seconds - waited;
     return DW_OK;
 }

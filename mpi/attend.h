@@ -20,7 +20,8 @@ typedef struct {
 /* Seconds of this rank, summed over calls. */
 typedef struct {
     double score;  /* scanning the own shard */
-    double reduce; /* sending, receiving, merging; what was spent waiting is counted by the transport */
+    double reduce; /* sending, receiving, merging */
+    double wait;   /* the part of reduce spent waiting for other ranks */
     double attend; /* merged sums or proposals to outputs */
 } dw_attend_times;
 

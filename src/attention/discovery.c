@@ -116,20 +116,29 @@ static void sift_up(dw_candidate *heap, int64_t i)
     }
 }
 
+static void offer(dw_candidate *heap, int64_t *count, int64_t limit, dw_candidate key)
+{
+    if (*count < limit) {
+        heap[*count] = key;
+        sift_up(heap, (*count)++);
+    } else if (key.score > heap[0].score) { /* positions ascend: an equal score comes too late */
+        heap[0] = key;
+        sift_down(heap, limit, 0);
+    }
+}
+
 /* Offers the visible keys of one block to a heap of at most `limit`. top: the largest of their scores. */
 static void offer_block(dw_candidate *heap, int64_t *count, int64_t limit, const float *scores, float top, dw_pos start, int64_t visible)
 {
     if (limit == 0) return;
-    if (*count == limit && top <= heap[0].score) return; /* positions ascend: an equal score comes too late */
-    for (int64_t j = 0; j < visible; j++) {
-        const dw_candidate key = {.position = start + j, .score = scores[j]};
-        if (*count < limit) {
-            heap[*count] = key;
-            sift_up(heap, (*count)++);
-        } else if (key.score > heap[0].score) {
-            heap[0] = key;
-            sift_down(heap, limit, 0);
-        }
+    if (*count == limit && top <= heap[0].score) return;
+    for (int64_t from = 0; from < visible; from += DW_LANES) {
+        const int64_t end = smaller(from + DW_LANES, visible);
+        const float bar = *count == limit ? heap[0].score : -INFINITY;
+        int any = *count < limit;
+        for (int64_t j = from; j < end; j++) any |= scores[j] > bar; /* vectorised: most groups end here */
+        if (!any) continue;
+        for (int64_t j = from; j < end; j++) offer(heap, count, limit, (dw_candidate){.position = start + j, .score = scores[j]});
     }
 }
 

@@ -65,7 +65,7 @@ void dw_partial_merge(int64_t *mine, const int64_t *theirs, int64_t channels)
 static __int128 total(const int64_t *partial, int64_t channels, int64_t c)
 {
     const int64_t *limb = partial + 1 + c;
-    return ((__int128)limb[2 * channels] << 56) + ((__int128)limb[channels] << 28) + limb[0];
+    return limb[2 * channels] * ((__int128)1 << 2 * LIMB_BITS) + limb[channels] * ((__int128)1 << LIMB_BITS) + limb[0];
 }
 
 void dw_partial_finish(const int64_t *partial, int64_t channels, int v, float *out)

@@ -163,9 +163,9 @@ static double bandwidth(const result *r)
 
 static json_t *result_json(const bench *b, const result *r)
 {
-    json_t *object = json_pack("{s:I, s:s, s:i, s:i, s:f, s:f}", "depth", (json_int_t)r->depth, "mode", dw_mode_name(r->mode), "ranks",
-                               b->rank->transport->size, "threads", dw_pool_threads(b->rank->pool), "tokens_per_second",
-                               1 / r->seconds, "seconds_per_token", r->seconds);
+    json_t *object = json_pack("{s:I, s:s, s:i, s:i, s:f, s:f}", "depth", (json_int_t)r->depth, "mode", dw_mode_name(r->mode),
+                               "ranks", b->rank->transport->size, "threads", dw_pool_threads(b->rank->pool),
+                               "tokens_per_second", 1 / r->seconds, "seconds_per_token", r->seconds);
     json_t *times = dw_json_times(&r->times, 1);
     int failed = json_object_update(object, times);
     if (b->method->rows == 1) {
@@ -211,8 +211,8 @@ static void print_table(const bench *b)
     for (int64_t i = 0; i < b->count; i++) {
         const result *r = &b->results[i];
         printf("%10lld %-10s %5d %7d %9.2f %9.3f %8.3f %8.3f %8.3f %8.3f %8.3f ", (long long)r->depth, dw_mode_name(r->mode),
-               b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds * 1e3, r->times.linear * 1e3,
-               r->times.score * 1e3, r->times.reduce * 1e3, r->times.attend * 1e3, r->times.wait * 1e3);
+               b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds * 1e3,
+               r->times.linear * 1e3, r->times.score * 1e3, r->times.reduce * 1e3, r->times.attend * 1e3, r->times.wait * 1e3);
         if (b->method->rows == 1) {
             printf("%8.2f\n", bandwidth(r) / 1e9);
         } else {

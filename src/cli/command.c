@@ -48,6 +48,7 @@ dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_attention_mod
     /* More than the context holds is the same as all of it. */
     config = (dw_session_config){
         .context = context,
+        .ranks_on_host = rank->ranks_on_host,
         .key_type = options->key_type,
         .value_type = options->value_type,
         .policy = {mode, at_most(options->policy.anchor, context), at_most(options->policy.window, context),
@@ -62,6 +63,11 @@ static int progress_wanted(const dw_options *options)
     return options->progress == DW_PROGRESS_ALWAYS || isatty(STDERR_FILENO);
 }
 
+static void show_progress(int64_t done, int64_t count)
+{
+    fprintf(stderr, "\rprefill %lld/%lld tokens%s", (long long)done, (long long)count, done == count ? "\n" : "");
+}
+
 dw_status dw_prefill(const dw_rank *rank, dw_session *session, const int32_t *ids, int64_t count, float *logits, dw_error *err)
 {
     enum { ROWS = 1024 };
@@ -71,7 +77,7 @@ dw_status dw_prefill(const dw_rank *rank, dw_session *session, const int32_t *id
         const int last = done + rows == count && logits != NULL;
         DW_TRY(dw_session_append(session, ids + done, rows, 0, last ? logits : NULL, last, err));
         done += rows;
-        if (progress) fprintf(stderr, "\rprefill %lld/%lld tokens%s", (long long)done, (long long)count, done == count ? "\n" : "");
+        if (progress) show_progress(done, count);
     }
     return DW_OK;
 }

@@ -18,6 +18,7 @@ typedef struct {
     const dw_model *model;         /* NULL for tokenize */
     const dw_tokenizer *tokenizer; /* rank 0 only; NULL when the model has none, and in benches */
     double load_seconds;
+    int ranks_on_host;
     int alone; /* no other rank needs this one any more: it may fail without ending them */
 } dw_rank;
 
@@ -26,8 +27,8 @@ typedef dw_status dw_body(dw_rank *rank, dw_error *err);
 
 dw_body dw_generate, dw_tokenize_command, dw_logits, dw_bench_decode, dw_bench_prefill;
 
-/* Collective: dw_agree, but a wrong option or input that rank 0 has seen is reported without naming the rank: it alone reads the
-   prompt. */
+/* Collective: dw_agree, but a wrong option or input that rank 0 has seen is reported without naming the rank: it alone
+   reads the prompt. */
 dw_status dw_rank_agree(const dw_rank *rank, dw_status mine, dw_error *err);
 
 /* Positions of the cache for a prompt and --tokens (-1: to the end). DW_USAGE when --context exceeds the trained context,

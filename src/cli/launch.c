@@ -155,6 +155,7 @@ static void run_rank(process *p, dw_transport *transport)
         .model = p->model,
         .tokenizer = p->tokenizer,
         .load_seconds = p->load_seconds,
+        .ranks_on_host = p->ranks_here,
     };
     dw_error err = p->err;
     dw_status status = p->status;

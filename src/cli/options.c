@@ -70,52 +70,64 @@ enum {
     EVERY = PROMPTED | BENCHES
 };
 
+/* Rows: name, short letter or 0, commands that take it, ..., help. */
+#define FLAG_OPTION(name, letter, commands, field, help) {name, letter, commands, FLAG, FIELD(field), 0, 0, NULL, NULL, help}
+#define TEXT_OPTION(name, letter, commands, field, argument, help) \
+    {name, letter, commands, TEXT, FIELD(field), 0, 0, NULL, argument, help}
+#define NUMBER_OPTION(name, letter, commands, kind, field, low, high, argument, help) \
+    {name, letter, commands, kind, FIELD(field), low, high, NULL, argument, help}
+#define OTHER_OPTION(name, letter, commands, read, argument, help) \
+    {name, letter, commands, OTHER, 0, 0, 0, read, argument, help}
+
 static const option_row table[] = {
-    {"model", 'm', EVERY, TEXT, FIELD(model), 0, 0, NULL, "MODEL", "the model, a .gguf file"},
-    {"prompt", 'p', PROMPTED, TEXT, FIELD(prompt), 0, 0, NULL, "TEXT", "the prompt"},
-    {"prompt-file", 'f', PROMPTED, TEXT, FIELD(prompt_file), 0, 0, NULL, "FILE", "the prompt is the text of FILE (- is stdin)"},
-    {"prompt-ids", 0, PROMPTED, TEXT, FIELD(prompt_ids), 0, 0, NULL, "FILE",
-     "the prompt is token ids: numbers between white space or commas, or a JSON array"},
-    {"lossy", 0, PROMPTED, FLAG, FIELD(lossy), 0, 0, NULL, NULL, "replace invalid UTF-8 by U+FFFD instead of refusing it"},
-    {"parse-special", 0, PROMPTED, FLAG, FIELD(parse_special), 0, 0, NULL, NULL,
-     "strings of control tokens in the text become those tokens"},
-    {"decode", 0, TOK, FLAG, FIELD(decode), 0, 0, NULL, NULL, "print the text of --prompt-ids"},
-    {"tokens", 'n', GEN, INTEGER, FIELD(tokens), 0, UNBOUNDED, NULL, "N", "new tokens (default: to end of text or context)"},
-    {"context", 'c', GEN | LOG, INTEGER, FIELD(context), 1, UNBOUNDED, NULL, "N",
-     "positions of the KV cache (default: prompt + new tokens, at most the trained context)"},
-    {"positions", 0, LOG, TEXT, FIELD(positions), 0, 0, NULL, "LIST", "0-based positions: 5,10 or all or last (default last)"},
-    {"depths", 0, BENCHES, OTHER, 0, 0, 0, read_depths, "LIST", "positions in the cache before measuring (default 0,4K,8K)"},
-    {"repeat", 0, BENCHES, INTEGER, FIELD(repeat), 1, 1000, NULL, "N", "measurements of a case, the median is reported (default 3)"},
-    {"attention", 0, GEN | LOG | DEC, OTHER, 0, 0, 0, read_attention, "MODE",
-     "dense (default) or condensate; bench decode takes a list (default both)"},
-    {"anchor", 0, GEN | LOG | DEC, INTEGER, FIELD(policy.anchor), 0, UNBOUNDED, NULL, "N",
-     "condensate: the first N positions (default 1)"},
-    {"window", 0, GEN | LOG | DEC, INTEGER, FIELD(policy.window), 1, UNBOUNDED, NULL, "N",
-     "condensate: the last N positions (default 64)"},
-    {"keys", 0, GEN | LOG | DEC, INTEGER, FIELD(policy.keys), 0, UNBOUNDED, NULL, "K",
-     "condensate: the best K positions by score (default 32)"},
-    {"kv-type", 0, COMPUTING, OTHER, 0, 0, 0, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"},
-    {"rope-base", 0, COMPUTING, REAL, FIELD(rope_base), 1e-3, 1e12, NULL, "X", "base of the rotary angles (default: the model's)"},
-    {"temperature", 0, GEN, REAL, FIELD(sampling.temperature), 0, 1e6, NULL, "X", "0: greedy (default)"},
-    {"top-k", 0, GEN, INTEGER, FIELD(sampling.top_k), 0, UNBOUNDED, NULL, "N", "sample from the best N tokens (default 0: all)"},
-    {"top-p", 0, GEN, REAL, FIELD(sampling.top_p), 0, 1, NULL, "X", "sample from the best tokens with this probability (default 1)"},
-    {"min-p", 0, GEN, REAL, FIELD(sampling.min_p), 0, 1, NULL, "X",
-     "sample from tokens with this share of the best one's probability (default 0)"},
-    {"seed", 0, GEN, INTEGER, FIELD(sampling.seed), 0, UNBOUNDED, NULL, "N", "seed of the random numbers (default 0)"},
-    {"stop", 0, GEN, OTHER, 0, 0, 0, read_stop, "TEXT", "end before this text (may be repeated)"},
-    {"ignore-eos", 0, GEN, FLAG, FIELD(ignore_eos), 0, 0, NULL, NULL, "go on after an end token"},
-    {"threads", 0, EVERY, INTEGER, FIELD(threads), 1, 1024, NULL, "T",
-     "threads of a rank (default: cores of the host over ranks on it)"},
-    {"simulate-ranks", 0, EVERY, INTEGER, FIELD(simulated_ranks), 1, 1024, NULL, "R", "R ranks in this process, without MPI"},
-    {"deadline", 0, EVERY, REAL, FIELD(deadline), 1e-3, 1e9, NULL, "SECONDS", "longest wait for another rank (default 120)"},
-    {"json", 0, EVERY, FLAG, FIELD(json), 0, 0, NULL, NULL, "one JSON object on stdout, nothing else there"},
-    {"csv", 0, BENCHES, FLAG, FIELD(csv), 0, 0, NULL, NULL, "comma-separated values on stdout"},
-    {"progress", 0, GEN | LOG, OTHER, 0, 0, 0, read_progress, "WHEN",
-     "auto (default), always or never: progress of the prefill on stderr"},
-    {"quiet", 0, PROMPTED, FLAG, FIELD(quiet), 0, 0, NULL, NULL, "no statistics and no progress"},
-    {"verbose", 0, GEN | LOG, FLAG, FIELD(verbose), 0, 0, NULL, NULL, "a line about build, instruction set, ranks and threads"},
-    {"version", 0, ALL, FLAG, FIELD(version), 0, 0, NULL, NULL, "print the version"},
-    {"help", 'h', ALL, FLAG, FIELD(help), 0, 0, NULL, NULL, "print this"},
+    TEXT_OPTION("model", 'm', EVERY, model, "MODEL", "the model, a .gguf file"),
+    TEXT_OPTION("prompt", 'p', PROMPTED, prompt, "TEXT", "the prompt"),
+    TEXT_OPTION("prompt-file", 'f', PROMPTED, prompt_file, "FILE", "the prompt is the text of FILE (- is stdin)"),
+    TEXT_OPTION("prompt-ids", 0, PROMPTED, prompt_ids, "FILE",
+                "the prompt is token ids: numbers between white space or commas, or a JSON array"),
+    FLAG_OPTION("lossy", 0, PROMPTED, lossy, "replace invalid UTF-8 by U+FFFD instead of refusing it"),
+    FLAG_OPTION("parse-special", 0, PROMPTED, parse_special, "strings of control tokens in the text become those tokens"),
+    FLAG_OPTION("decode", 0, TOK, decode, "print the text of --prompt-ids"),
+    NUMBER_OPTION("tokens", 'n', GEN, INTEGER, tokens, 0, UNBOUNDED, "N", "new tokens (default: to end of text or context)"),
+    NUMBER_OPTION("context", 'c', GEN | LOG, INTEGER, context, 1, UNBOUNDED, "N",
+                  "positions of the KV cache (default: prompt + new tokens, at most the trained context)"),
+    TEXT_OPTION("positions", 0, LOG, positions, "LIST", "0-based positions: 5,10 or all or last (default last)"),
+    OTHER_OPTION("depths", 0, BENCHES, read_depths, "LIST", "positions in the cache before measuring (default 0,4K,8K)"),
+    NUMBER_OPTION("repeat", 0, BENCHES, INTEGER, repeat, 1, 1000, "N",
+                  "measurements of a case, the median is reported (default 3)"),
+    OTHER_OPTION("attention", 0, GEN | LOG | DEC, read_attention, "MODE",
+                 "dense (default) or condensate; bench decode takes a list (default both)"),
+    NUMBER_OPTION("anchor", 0, GEN | LOG | DEC, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
+                  "condensate: the first N positions (default 1)"),
+    NUMBER_OPTION("window", 0, GEN | LOG | DEC, INTEGER, policy.window, 1, UNBOUNDED, "N",
+                  "condensate: the last N positions (default 64)"),
+    NUMBER_OPTION("keys", 0, GEN | LOG | DEC, INTEGER, policy.keys, 0, UNBOUNDED, "K",
+                  "condensate: the best K positions by score (default 32)"),
+    OTHER_OPTION("kv-type", 0, COMPUTING, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"),
+    NUMBER_OPTION("rope-base", 0, COMPUTING, REAL, rope_base, 1e-3, 1e12, "X",
+                  "base of the rotary angles (default: the model's)"),
+    NUMBER_OPTION("temperature", 0, GEN, REAL, sampling.temperature, 0, 1e6, "X", "0: greedy (default)"),
+    NUMBER_OPTION("top-k", 0, GEN, INTEGER, sampling.top_k, 0, UNBOUNDED, "N",
+                  "sample from the best N tokens (default 0: all)"),
+    NUMBER_OPTION("top-p", 0, GEN, REAL, sampling.top_p, 0, 1, "X",
+                  "sample from the best tokens with this probability (default 1)"),
+    NUMBER_OPTION("min-p", 0, GEN, REAL, sampling.min_p, 0, 1, "X",
+                  "sample from tokens with this share of the best one's probability (default 0)"),
+    NUMBER_OPTION("seed", 0, GEN, INTEGER, sampling.seed, 0, UNBOUNDED, "N", "seed of the random numbers (default 0)"),
+    OTHER_OPTION("stop", 0, GEN, read_stop, "TEXT", "end before this text (may be repeated)"),
+    FLAG_OPTION("ignore-eos", 0, GEN, ignore_eos, "go on after an end token"),
+    NUMBER_OPTION("threads", 0, EVERY, INTEGER, threads, 1, 1024, "T",
+                  "threads of a rank (default: cores of the host over ranks on it)"),
+    NUMBER_OPTION("simulate-ranks", 0, EVERY, INTEGER, simulated_ranks, 1, 1024, "R", "R ranks in this process, without MPI"),
+    NUMBER_OPTION("deadline", 0, EVERY, REAL, deadline, 1e-3, 1e9, "SECONDS", "longest wait for another rank (default 120)"),
+    FLAG_OPTION("json", 0, EVERY, json, "one JSON object on stdout, nothing else there"),
+    FLAG_OPTION("csv", 0, BENCHES, csv, "comma-separated values on stdout"),
+    OTHER_OPTION("progress", 0, GEN | LOG, read_progress, "WHEN",
+                 "auto (default), always or never: progress of the prefill on stderr"),
+    FLAG_OPTION("quiet", 0, PROMPTED, quiet, "no statistics and no progress"),
+    FLAG_OPTION("verbose", 0, GEN | LOG, verbose, "a line about build, instruction set, ranks and threads"),
+    FLAG_OPTION("version", 0, ALL, version, "print the version"),
+    FLAG_OPTION("help", 'h', ALL, help, "print this"),
 };
 enum { OPTIONS = sizeof table / sizeof table[0] };
 
@@ -206,8 +218,8 @@ static dw_status read_attention(dw_options *options, const option_row *row, cons
     while (next_piece(&list, &piece, &length)) {
         const dw_attention_mode mode = is(piece, length, "dense") ? DW_DENSE : DW_CONDENSATE;
         if (!is(piece, length, dw_mode_name(mode))) {
-            return dw_fail(err, DW_USAGE, "--%s '%.*s' is not a mode of this version; the modes are dense and condensate", row->name,
-                           length, piece);
+            return dw_fail(err, DW_USAGE, "--%s '%.*s' is not a mode of this version; the modes are dense and condensate",
+                           row->name, length, piece);
         }
         if (options->mode_count == most) return dw_fail(err, DW_USAGE, "--%s %s has too many modes", row->name, value);
         options->modes[options->mode_count++] = mode;
@@ -231,7 +243,8 @@ static dw_status read_kv_type(dw_options *options, const option_row *row, const 
         int i = 0;
         while (i < 3 && !is(piece, length, types[i].name)) i++;
         if (i == 3 || count == 2) {
-            return dw_fail(err, DW_USAGE, "--%s '%s' is not a type or a pair K,V; the types are f32, f16 and bf16", row->name, value);
+            return dw_fail(err, DW_USAGE, "--%s '%s' is not a type or a pair K,V; the types are f32, f16 and bf16",
+                           row->name, value);
         }
         *target[count++] = types[i].type;
     }

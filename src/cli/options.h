@@ -65,8 +65,8 @@ typedef struct {
     int verbose;
     dw_progress progress;
 
-    /* The environment variable DEWPOINT_FAIL_ALLOC=N[@RANK], a test aid: allocation N (1 = the first) after the start of the ranks
-       fails, with @RANK only in the process of that MPI rank (without MPI there is only the process of rank 0). */
+    /* The environment variable DEWPOINT_FAIL_ALLOC=N[@RANK], a test aid: allocation N (1 = the first) after the start of the
+       ranks fails, with @RANK only in the process of that MPI rank (without MPI there is only the process of rank 0). */
     int64_t fail_allocation; /* 0: none */
     int64_t fail_rank;       /* -1: every process */
 } dw_options;
@@ -80,8 +80,8 @@ void dw_options_help(dw_command_id command);
 /* "dense", "condensate". */
 const char *dw_mode_name(dw_attention_mode mode);
 
-/* Reads an integer with an optional suffix K (1024) or M (1024 * 1024) at *text, and moves *text behind it. 0 when there is none
-   or it is too large. */
+/* Reads an integer with an optional suffix K (1024) or M (1024 * 1024) at *text, and moves *text behind it. 0 when there is
+   none or it is too large. */
 int dw_parse_size(const char **text, int64_t *value);
 
 #endif

@@ -221,13 +221,14 @@ static dw_status read_text_ids(const dw_options *options, const dw_tokenizer *to
     return status;
 }
 
-static dw_status check_prompt(const dw_options *options, const dw_model *model, const int32_t *ids, int64_t count, dw_error *err)
+static dw_status check_prompt(const dw_options *options, const dw_model *model, const int32_t *ids, int64_t count,
+                              dw_error *err)
 {
     if (count == 0) return dw_fail(err, DW_INPUT, "%s: the prompt is empty", dw_prompt_source(options));
     for (int64_t i = 0; i < count; i++) {
         if (ids[i] >= model->vocabulary) {
-            return dw_fail(err, DW_INPUT, "%s: the tokenizer gives the id %d, but the model has only %lld tokens", model->path, ids[i],
-                           (long long)model->vocabulary);
+            return dw_fail(err, DW_INPUT, "%s: the tokenizer gives the id %d, but the model has only %lld tokens", model->path,
+                           ids[i], (long long)model->vocabulary);
         }
     }
     return DW_OK;

@@ -31,7 +31,8 @@ static dw_status encode(const dw_rank *rank, dw_error *err)
 }
 
 /* Control tokens appear as their markup, so that nothing is lost. *text is dw_grow'n. */
-static dw_status join(const dw_tokenizer *tokenizer, const int32_t *ids, int64_t count, char **text, int64_t *length, dw_error *err)
+static dw_status join(const dw_tokenizer *tokenizer, const int32_t *ids, int64_t count, char **text, int64_t *length,
+                      dw_error *err)
 {
     dw_utf8_stream stream = {.held_count = 0};
     int64_t capacity = 0;

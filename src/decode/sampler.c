@@ -26,7 +26,9 @@ dw_status dw_sampler_create(dw_sampler **out, const dw_sampling *sampling, int64
     if (!isfinite(sampling->temperature) || sampling->temperature < 0) {
         return dw_fail(err, DW_USAGE, "--temperature %g is out of range (0 or more)", sampling->temperature);
     }
-    if (sampling->top_k < 0) return dw_fail(err, DW_USAGE, "--top-k %lld is out of range (0 or more)", (long long)sampling->top_k);
+    if (sampling->top_k < 0) {
+        return dw_fail(err, DW_USAGE, "--top-k %lld is out of range (0 or more)", (long long)sampling->top_k);
+    }
     if (!(sampling->top_p >= 0 && sampling->top_p <= 1)) {
         return dw_fail(err, DW_USAGE, "--top-p %g is out of range (0..1)", sampling->top_p);
     }
@@ -142,8 +144,8 @@ static int32_t greedy(const float *logits, int64_t count)
     return (int32_t)best;
 }
 
-/* The value of a candidate in the race. The best logit is subtracted first: it changes no comparison of exact values, and a tiny
-   temperature can not overflow. */
+/* The value of a candidate in the race. The best logit is subtracted first: it changes no comparison of exact values, and a
+   tiny temperature can not overflow. */
 static double score(const dw_sampling *sampling, int64_t position, int32_t id, double below_best)
 {
     return below_best / sampling->temperature - dw_log(-dw_log(uniform(sampling->seed, position, id)));

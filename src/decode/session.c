@@ -45,6 +45,18 @@ struct dw_session {
     dw_omitted omitted;
 };
 
+/* The ranks of a host allocate at the same time, so each may have its part of what is free. */
+static dw_status check_memory(const dw_session *s, const dw_shard_config *shape, dw_error *err)
+{
+    const int64_t ranks = s->config.ranks_on_host > 0 ? s->config.ranks_on_host : 1;
+    const int64_t free_bytes = dw_memory_available();
+    if (dw_shard_bytes(shape) <= free_bytes / ranks) return DW_OK;
+    return dw_fail(err, DW_RESOURCE,
+                   "a KV cache for %lld positions takes %lld bytes on each of %lld ranks of the host, which has %lld free; use a smaller -c or "
+                   "more hosts",
+                   (long long)shape->context, (long long)dw_shard_bytes(shape), (long long)ranks, (long long)free_bytes);
+}
+
 static dw_status create_parts(dw_session *s, const dw_kernels *kernels, dw_error *err)
 {
     const dw_model *m = s->model;
@@ -54,11 +66,7 @@ static dw_status create_parts(dw_session *s, const dw_kernels *kernels, dw_error
     const int64_t share = (s->chunk + ranks - 1) / ranks;
     const int64_t max_own = s->transport->rank == 0 && share < SPARSE_CHUNK ? SPARSE_CHUNK : share;
     const int64_t max_rows = s->chunk > SPARSE_CHUNK ? s->chunk : SPARSE_CHUNK;
-    if (dw_shard_bytes(&shape) > dw_memory_available()) {
-        return dw_fail(err, DW_RESOURCE, "a KV cache for %lld positions takes %lld bytes on rank %d, %lld are free; use a smaller -c or more ranks",
-                       (long long)s->config.context, (long long)dw_shard_bytes(&shape), s->transport->rank,
-                       (long long)dw_memory_available());
-    }
+    DW_TRY(check_memory(s, &shape, err));
     DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, kernels, &shape, m->heads, max_rows, &s->config.policy, err));
     DW_TRY(dw_forward_create(&s->forward, m, kernels, s->pool, s->attention, max_own, err));
     DW_TRY(DW_ALLOC(&s->ids, max_rows, "session", err));
@@ -332,7 +340,7 @@ void dw_session_times(const dw_session *s, dw_times *times)
     dw_attend_times attend;
     dw_attention_times(s->attention, &attend);
     *times = (dw_times){.linear = dw_forward_linear_seconds(s->forward), .score = attend.score, .reduce = attend.reduce,
-                        .attend = attend.attend, .wait = s->transport->traffic.wait_seconds};
+                        .attend = attend.attend, .wait = attend.wait};
 }
 
 void dw_session_omitted(const dw_session *s, dw_omitted *omitted)

@@ -14,6 +14,7 @@ typedef struct {
     dw_type key_type;   /* DW_F32, DW_F16, DW_BF16 */
     dw_type value_type; /* DW_F32, DW_F16, DW_BF16 */
     dw_policy policy;   /* for sparse rows */
+    int ranks_on_host;  /* ranks that share this host's memory; 0: one */
     int64_t chunk;      /* rows of one prefill pass; never changes a bit of the result. 0: default */
 } dw_session_config;
 

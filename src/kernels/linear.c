@@ -3,11 +3,11 @@
 #include "base/memory.h"
 
 enum {
-    FEW_ROWS = 12,         /* up to here linear[] in slices of DW_LINEAR_ROWS beats widening */
-    PANEL = 32,            /* outputs widened at a time: with 576 inputs they fill 72 KiB of the L2 cache */
-    TASKS_PER_THREAD = 4,  /* for even work; more where that makes tasks of more than MOST_OUTPUTS */
-    MOST_OUTPUTS = 128,    /* of a task on stored weights: they stay in the L2 cache from slice to slice */
-    OUTPUTS_STEP = 8       /* tasks begin at multiples of this: the kernels take up to so many outputs at a time */
+    FEW_ROWS = 12,        /* up to here linear[] in slices of DW_LINEAR_ROWS beats widening */
+    STORED_OUTPUTS = 128, /* most outputs of a task on stored weights: they stay in the L2 cache from slice to slice */
+    PANEL = 32,           /* most outputs of a task on widened weights: with 576 inputs they fill 72 KiB of the L2 cache */
+    OUTPUTS_STEP = 8,     /* tasks begin at multiples of this: the kernels take up to so many outputs at a time */
+    TASKS_PER_THREAD = 4  /* at least, where there are outputs enough */
 };
 
 struct dw_linear_scratch {
@@ -105,11 +105,10 @@ static void run_widened(void *context, int64_t task, int thread)
 void dw_linear(const dw_kernels *kernels, dw_pool *pool, dw_linear_scratch *scratch, float *y, int64_t y_stride,
                const dw_matrix *w, const float *x, int64_t x_stride, int64_t rows)
 {
-    product p = {kernels, scratch, y, y_stride, w, x, x_stride, rows, PANEL};
-    if (rows <= FEW_ROWS) {
-        const int64_t tasks = (int64_t)dw_pool_threads(pool) * TASKS_PER_THREAD;
-        const int64_t even = (w->outputs + tasks - 1) / tasks;
-        p.chunk = smaller((even + OUTPUTS_STEP - 1) / OUTPUTS_STEP * OUTPUTS_STEP, MOST_OUTPUTS);
-    }
-    dw_pool_run(pool, (w->outputs + p.chunk - 1) / p.chunk, rows <= FEW_ROWS ? run_stored : run_widened, &p);
+    const int few = rows <= FEW_ROWS;
+    const int64_t tasks = (int64_t)dw_pool_threads(pool) * TASKS_PER_THREAD;
+    const int64_t even = (w->outputs / tasks + OUTPUTS_STEP - 1) / OUTPUTS_STEP * OUTPUTS_STEP;
+    const int64_t chunk = smaller(even > 0 ? even : OUTPUTS_STEP, few ? STORED_OUTPUTS : PANEL);
+    product p = {kernels, scratch, y, y_stride, w, x, x_stride, rows, chunk};
+    dw_pool_run(pool, (w->outputs + chunk - 1) / chunk, few ? run_stored : run_widened, &p);
 }

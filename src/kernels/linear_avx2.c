@@ -8,20 +8,14 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
-    BLOCK = 32,       /* weights widened together: four registers */
-    OUTPUTS = 4,      /* most outputs of linear() in flight */
-    PREFETCH = 1024,  /* bytes of weights fetched ahead; linear() adds the outputs in flight */
-    TILE_OUTPUTS = 4, /* accumulators of a tile: TILE_OUTPUTS * TILE_ROWS of the 16 registers, for eight of the lanes */
+    BLOCK = 32,        /* weights widened together: four registers */
+    OUTPUTS = 4,       /* most outputs of linear() in flight */
+    PREFETCH = 1024,   /* bytes of weights fetched ahead, by linear() behind all outputs in flight */
+    TILE_OUTPUTS = 4,  /* accumulators of a tile: TILE_OUTPUTS * TILE_ROWS of the 16 registers, for eight of the lanes */
     TILE_ROWS = 3,
-#ifndef BO
-    BLOCK_OUTPUTS = 8,
-    BLOCK_ROWS = 6,
-    BLOCK_INPUTS = 384
-#else
-    BLOCK_OUTPUTS = BO,
-    BLOCK_ROWS = BR,
-    BLOCK_INPUTS = BI
-#endif
+    GROUP_OUTPUTS = 8, /* tiles that share pieces of GROUP_INPUTS inputs: in the L1 cache 12 KiB of w, 9 of x, 3 of lanes */
+    GROUP_ROWS = 6,
+    GROUP_INPUTS = 384
 };
 
 /* Lanes 0-7 and 8-15. */
@@ -29,19 +23,6 @@ typedef struct {
     __m256 low;
     __m256 high;
 } lanes;
-
-INLINE int is_quantised(dw_type type)
-{
-    return type == DW_Q8_0 || type == DW_Q4_1;
-}
-
-/* As dw_types has them; here the compiler must know them. */
-INLINE int64_t block_bytes(dw_type type)
-{
-    if (type == DW_Q4_1) return sizeof(dw_q4_1);
-    if (type == DW_Q8_0) return sizeof(dw_q8_0);
-    return type == DW_F32 ? 4 * BLOCK : 2 * BLOCK;
-}
 
 /* scale = d and m of a block of Q4_1, d of one of Q8_0. In memory, because a broadcasting load is cheaper than a shuffle.
    The eight bytes read lie inside the block. */
@@ -82,7 +63,7 @@ static void widen_tail(float w[BLOCK], dw_type type, const char *block, int64_t 
 {
     char whole[4 * BLOCK] = {0};
     __m256 v[4];
-    memcpy(whole, block, (size_t)(numbers * block_bytes(type) / BLOCK));
+    memcpy(whole, block, (size_t)(numbers * dw_piece_bytes(type) / BLOCK));
     widen(v, type, whole, NULL);
     for (int i = 0; i < 4; i++) _mm256_storeu_ps(w + 8 * i, v[i]);
 }
@@ -112,8 +93,8 @@ INLINE void add_block(lanes sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int outs
                       const float *x, int64_t x_stride, int64_t b)
 {
     float scale[OUTPUTS][2];
-    const char *block = w + b * block_bytes(type);
-    if (is_quantised(type)) {
+    const char *block = w + b * dw_piece_bytes(type);
+    if (dw_has_scales(type)) {
 #pragma GCC unroll 4
         for (int o = 0; o < outs; o++) widen_scale(scale[o], block + o * w_bytes);
         __asm__("" : "+m"(scale)); /* keeps them in memory */
@@ -133,7 +114,7 @@ INLINE void add_block(lanes sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int outs
 /* Fetches the share of block b of the weights behind these outs rows: they follow in memory and come next. */
 INLINE void prefetch(dw_type type, int outs, const char *w, int64_t w_bytes, int64_t b)
 {
-    const int64_t share = outs * block_bytes(type);
+    const int64_t share = outs * dw_piece_bytes(type);
 #pragma GCC unroll 8
     for (int64_t i = 0; i < share; i += 64) _mm_prefetch(w + outs * w_bytes + PREFETCH + b * share + i, _MM_HINT_T0);
 }
@@ -145,7 +126,7 @@ INLINE void add_tail(lanes sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int outs,
 #pragma GCC unroll 4
     for (int o = 0; o < outs; o++) {
         float weight[BLOCK];
-        widen_tail(weight, type, w + o * w_bytes + i / BLOCK * block_bytes(type), inputs - i);
+        widen_tail(weight, type, w + o * w_bytes + i / BLOCK * dw_piece_bytes(type), inputs - i);
         for (int64_t t = 0; t < inputs - i; t += DW_LANES) {
             const __m256 low = _mm256_loadu_ps(weight + t);
             const __m256 high = _mm256_loadu_ps(weight + t + 8);
@@ -205,18 +186,18 @@ INLINE void linear(dw_type type, float *y, int64_t y_stride, const void *w, int6
 INLINE void dequantize(float *out, dw_type type, const char *row, int64_t inputs)
 {
     for (int64_t b = 0; b < inputs / BLOCK; b++) {
-        const char *block = row + b * block_bytes(type);
+        const char *block = row + b * dw_piece_bytes(type);
         float scale[2] = {0};
         __m256 w[4];
         _mm_prefetch(block + PREFETCH, _MM_HINT_T0);
-        if (is_quantised(type)) widen_scale(scale, block);
+        if (dw_has_scales(type)) widen_scale(scale, block);
         widen(w, type, block, scale);
         for (int i = 0; i < 4; i++) _mm256_storeu_ps(out + b * BLOCK + 8 * i, w[i]);
     }
     if (inputs % BLOCK != 0) {
         const int64_t whole = inputs / BLOCK;
         float tail[BLOCK];
-        widen_tail(tail, type, row + whole * block_bytes(type), inputs - whole * BLOCK);
+        widen_tail(tail, type, row + whole * dw_piece_bytes(type), inputs - whole * BLOCK);
         memcpy(out + whole * BLOCK, tail, (size_t)(dw_padded(inputs) - whole * BLOCK) * sizeof(float));
     }
 }
@@ -238,19 +219,19 @@ DEFINE_SLOTS(DW_BF16, bf16)
 DEFINE_SLOTS(DW_Q8_0, q8_0)
 DEFINE_SLOTS(DW_Q4_1, q4_1)
 
-/* Eight lanes of every dot product of a block of outputs and rows. */
-typedef __m256 block_lanes[BLOCK_ROWS][BLOCK_OUTPUTS];
+/* Eight lanes of every dot product of a group. */
+typedef __m256 group_lanes[GROUP_ROWS][GROUP_OUTPUTS];
 
-/* Adds the products of `numbers` inputs to eight lanes of outs (1 or 4) x rows (1..3) dot products, from lane[0][0] on; w and
-   x point at the first of these lanes. */
-INLINE void add_lanes(__m256 (*lane)[BLOCK_OUTPUTS], int outs, int rows, const float *w, int64_t w_stride, const float *x,
+/* Adds the products of `numbers` inputs to eight lanes of outs (1 or TILE_OUTPUTS) x rows (1..TILE_ROWS) dot products.
+   lane: [rows][GROUP_OUTPUTS]; w and x point at the first of these lanes. */
+INLINE void add_lanes(__m256 *lane, int outs, int rows, const float *w, int64_t w_stride, const float *x,
                       int64_t x_stride, int64_t numbers)
 {
     __m256 sum[TILE_ROWS][TILE_OUTPUTS];
 #pragma GCC unroll 3
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-        for (int o = 0; o < outs; o++) sum[r][o] = lane[r][o];
+        for (int o = 0; o < outs; o++) sum[r][o] = lane[r * GROUP_OUTPUTS + o];
     }
     for (int64_t i = 0; i < numbers; i += DW_LANES) {
         __m256 v[TILE_ROWS];
@@ -266,39 +247,42 @@ INLINE void add_lanes(__m256 (*lane)[BLOCK_OUTPUTS], int outs, int rows, const f
 #pragma GCC unroll 3
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-        for (int o = 0; o < outs; o++) lane[r][o] = sum[r][o];
+        for (int o = 0; o < outs; o++) lane[r * GROUP_OUTPUTS + o] = sum[r][o];
     }
 }
 
 /* Lanes 0-7, then 8-15: the second pass finds the numbers in the L1 cache. */
-INLINE void add_tile(block_lanes *low_high, int64_t r, int64_t o, int outs, int rows, const float *w, int64_t w_stride,
+INLINE void add_tile(group_lanes *low_high, int64_t r, int64_t o, int outs, int rows, const float *w, int64_t w_stride,
                      const float *x, int64_t x_stride, int64_t numbers)
 {
     for (int h = 0; h < 2; h++) {
-        __m256(*lane)[BLOCK_OUTPUTS] = (__m256(*)[BLOCK_OUTPUTS]) & low_high[h][r][o];
-        add_lanes(lane, outs, rows, w + o * w_stride + 8 * h, w_stride, x + r * x_stride + 8 * h, x_stride, numbers);
+        add_lanes(&low_high[h][r][o], outs, rows, w + o * w_stride + 8 * h, w_stride, x + r * x_stride + 8 * h, x_stride,
+                  numbers);
     }
 }
 
-INLINE void add_tile_rows(block_lanes *low_high, int64_t rows, int64_t o, int outs, const float *w, int64_t w_stride,
+INLINE void add_tile_rows(group_lanes *low_high, int64_t rows, int64_t o, int outs, const float *w, int64_t w_stride,
                           const float *x, int64_t x_stride, int64_t numbers)
 {
     int64_t r = 0;
-    for (; r + 3 <= rows; r += 3) add_tile(low_high, r, o, outs, 3, w, w_stride, x, x_stride, numbers);
+    for (; r + TILE_ROWS <= rows; r += TILE_ROWS) {
+        add_tile(low_high, r, o, outs, TILE_ROWS, w, w_stride, x, x_stride, numbers);
+    }
     if (rows - r == 2) add_tile(low_high, r, o, outs, 2, w, w_stride, x, x_stride, numbers);
     if (rows - r == 1) add_tile(low_high, r, o, outs, 1, w, w_stride, x, x_stride, numbers);
 }
 
-/* A block of at most BLOCK_OUTPUTS x BLOCK_ROWS dot products: piece after piece of the inputs, each small enough for the L1
-   cache while all tiles of the block use it. */
-static void block(float *y, int64_t y_stride, const float *w, int64_t w_stride, int64_t outputs, const float *x,
-                  int64_t x_stride, int64_t rows, int64_t padded)
+/* At most GROUP_OUTPUTS x GROUP_ROWS dot products, piece after piece of the inputs. */
+static void tile_group(float *y, int64_t y_stride, const float *w, int64_t w_stride, int64_t outputs, const float *x,
+                       int64_t x_stride, int64_t rows, int64_t padded)
 {
-    block_lanes low_high[2] = {0};
-    for (int64_t i = 0; i < padded; i += BLOCK_INPUTS) {
-        const int64_t numbers = padded - i < BLOCK_INPUTS ? padded - i : BLOCK_INPUTS;
+    group_lanes low_high[2] = {0};
+    for (int64_t i = 0; i < padded; i += GROUP_INPUTS) {
+        const int64_t numbers = padded - i < GROUP_INPUTS ? padded - i : GROUP_INPUTS;
         int64_t o = 0;
-        for (; o + 4 <= outputs; o += 4) add_tile_rows(low_high, rows, o, 4, w + i, w_stride, x + i, x_stride, numbers);
+        for (; o + TILE_OUTPUTS <= outputs; o += TILE_OUTPUTS) {
+            add_tile_rows(low_high, rows, o, TILE_OUTPUTS, w + i, w_stride, x + i, x_stride, numbers);
+        }
         for (; o < outputs; o++) add_tile_rows(low_high, rows, o, 1, w + i, w_stride, x + i, x_stride, numbers);
     }
     for (int64_t r = 0; r < rows; r++) {
@@ -315,12 +299,12 @@ static void block(float *y, int64_t y_stride, const float *w, int64_t w_stride, 
 void dw_linear_tile_avx2(float *y, int64_t y_stride, const float *w, int64_t w_stride, int64_t outputs, const float *x,
                          int64_t x_stride, int64_t rows, int64_t inputs)
 {
-    for (int64_t r = 0; r < rows; r += BLOCK_ROWS) {
-        const int64_t block_rows = rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS;
-        for (int64_t o = 0; o < outputs; o += BLOCK_OUTPUTS) {
-            const int64_t block_outputs = outputs - o < BLOCK_OUTPUTS ? outputs - o : BLOCK_OUTPUTS;
-            block(y + r * y_stride + o, y_stride, w + o * w_stride, w_stride, block_outputs, x + r * x_stride, x_stride,
-                  block_rows, dw_padded(inputs));
+    for (int64_t r = 0; r < rows; r += GROUP_ROWS) {
+        const int64_t group_rows = rows - r < GROUP_ROWS ? rows - r : GROUP_ROWS;
+        for (int64_t o = 0; o < outputs; o += GROUP_OUTPUTS) {
+            const int64_t group_outputs = outputs - o < GROUP_OUTPUTS ? outputs - o : GROUP_OUTPUTS;
+            tile_group(y + r * y_stride + o, y_stride, w + o * w_stride, w_stride, group_outputs, x + r * x_stride, x_stride,
+                       group_rows, dw_padded(inputs));
         }
     }
 }

@@ -9,23 +9,10 @@
 enum {
     BLOCK = 32,       /* weights widened together: two registers */
     OUTPUTS = 8,      /* most outputs of linear() in flight */
-    PREFETCH = 1024,  /* bytes of weights fetched ahead; linear() adds the outputs in flight */
+    PREFETCH = 1024,  /* bytes of weights fetched ahead, by linear() behind all outputs in flight */
     TILE_OUTPUTS = 4, /* accumulators of a tile: TILE_OUTPUTS * TILE_ROWS of the 32 registers */
     TILE_ROWS = 6
 };
-
-INLINE int is_quantised(dw_type type)
-{
-    return type == DW_Q8_0 || type == DW_Q4_1;
-}
-
-/* As dw_types has them; here the compiler must know them. */
-INLINE int64_t block_bytes(dw_type type)
-{
-    if (type == DW_Q4_1) return sizeof(dw_q4_1);
-    if (type == DW_Q8_0) return sizeof(dw_q8_0);
-    return type == DW_F32 ? 4 * BLOCK : 2 * BLOCK;
-}
 
 /* scale = d and m of a block of Q4_1, d of one of Q8_0. In memory, because a broadcasting load is cheaper than a shuffle.
    The eight bytes read lie inside the block. */
@@ -93,8 +80,8 @@ INLINE void add_block(__m512 sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int out
 {
     __m512 v[DW_LINEAR_ROWS][2];
     float scale[OUTPUTS][2];
-    const char *block = w + b * block_bytes(type);
-    if (is_quantised(type)) {
+    const char *block = w + b * dw_piece_bytes(type);
+    if (dw_has_scales(type)) {
 #pragma GCC unroll 8
         for (int o = 0; o < outs; o++) widen_scale(scale[o], block + o * w_bytes);
         __asm__("" : "+m"(scale)); /* keeps them in memory */
@@ -119,7 +106,7 @@ INLINE void add_block(__m512 sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int out
 /* Fetches the share of block b of the weights behind these outs rows: they follow in memory and come next. */
 INLINE void prefetch(dw_type type, int outs, const char *w, int64_t w_bytes, int64_t b)
 {
-    const int64_t share = outs * block_bytes(type);
+    const int64_t share = outs * dw_piece_bytes(type);
 #pragma GCC unroll 16
     for (int64_t i = 0; i < share; i += 64) _mm_prefetch(w + outs * w_bytes + PREFETCH + b * share + i, _MM_HINT_T0);
 }
@@ -154,7 +141,7 @@ INLINE void linear_some(dw_type type, int outs, int rows, float *y, int64_t y_st
         prefetch(type, outs, w, w_bytes, b);
         add_block(sum, type, outs, rows, w, w_bytes, x, x_stride, b);
     }
-    if (!is_quantised(type)) {
+    if (!dw_has_scales(type)) {
         add_tail(sum, type, outs, rows, w, w_bytes, x, x_stride, inputs / BLOCK * BLOCK, inputs);
     }
 #pragma GCC unroll 4
@@ -196,16 +183,16 @@ INLINE void linear(dw_type type, float *y, int64_t y_stride, const void *w, int6
 INLINE void dequantize(float *out, dw_type type, const char *row, int64_t inputs)
 {
     for (int64_t b = 0; b < inputs / BLOCK; b++) {
-        const char *block = row + b * block_bytes(type);
+        const char *block = row + b * dw_piece_bytes(type);
         float scale[2] = {0};
         __m512 w[2];
         _mm_prefetch(block + PREFETCH, _MM_HINT_T0);
-        if (is_quantised(type)) widen_scale(scale, block);
+        if (dw_has_scales(type)) widen_scale(scale, block);
         widen(w, type, block, scale);
         _mm512_storeu_ps(out + b * BLOCK, w[0]);
         _mm512_storeu_ps(out + b * BLOCK + 16, w[1]);
     }
-    for (int64_t i = inputs / BLOCK * BLOCK; i < inputs && !is_quantised(type); i += 16) {
+    for (int64_t i = inputs / BLOCK * BLOCK; i < inputs && !dw_has_scales(type); i += 16) {
         _mm512_storeu_ps(out + i, widen_some(type, row, i, lanes_below(inputs - i)));
     }
 }

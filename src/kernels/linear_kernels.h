@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "kernels/types.h"
+
 /* 32 weights d * q. d is a half. */
 typedef struct {
     uint16_t d;
@@ -19,6 +21,20 @@ typedef struct {
 } dw_q4_1;
 
 _Static_assert(sizeof(dw_q8_0) == 34 && sizeof(dw_q4_1) == 20, "blocks as they lie in the file");
+
+/* The types of the blocks above. */
+static inline int dw_has_scales(dw_type type)
+{
+    return type == DW_Q8_0 || type == DW_Q4_1;
+}
+
+/* Bytes of 32 weights, which the vector kernels take at a time: dw_types says the same, but here the compiler sees it. */
+static inline int64_t dw_piece_bytes(dw_type type)
+{
+    if (type == DW_Q4_1) return sizeof(dw_q4_1);
+    if (type == DW_Q8_0) return sizeof(dw_q8_0);
+    return type == DW_F32 ? 32 * 4 : 32 * 2;
+}
 
 #define DW_DECLARE_LINEAR(type, isa)                                                                                           \
     void dw_linear_##type##_##isa(float *y, int64_t y_stride, const void *w, int64_t outputs, const float *x,                  \

@@ -1,4 +1,5 @@
-/* Errors that users see: one line on stderr that names the thing, nothing on stdout, the documented exit status, every rank gone. */
+/* Errors that users see: one line on stderr that names the thing, nothing on stdout, the documented exit status, every rank
+   gone. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,9 +82,9 @@ static void write_models(void)
     write_file(where[4], "abc\xFFxyz", 7);
 }
 
-static const char long_prompt[] = "the the the the the the the the the the the the the the the the the the the the the the the the "
-                                  "the the the the the the the the the the the the the the the the the the the the the the the the "
-                                  "the the the the the the the the the the the the the the the the the the the the the the the the";
+/* 72 words, 73 tokens. */
+#define TWELVE "the the the the the the the the the the the the"
+static const char long_prompt[] = TWELVE " " TWELVE " " TWELVE " " TWELVE " " TWELVE " " TWELVE;
 
 /* Each runs on one rank and on three simulated ones; the first `under_mpirun` under mpirun as well. */
 static void check_all(const error_case *cases, int count, int under_mpirun)
@@ -169,9 +170,10 @@ Test(cli_errors, an_id_outside_the_vocabulary_is_named_by_its_index)
 
 Test(cli_errors, control_characters_of_names_do_not_reach_the_terminal)
 {
-    const dewpoint_result result = DEWPOINT("generate", "-m", "/nowhere/a\nb\x1B[31m\x7F\xC2\x9B", "-p", "x");
+    dewpoint_result result = DEWPOINT("generate", "-m", "/nowhere/a\nb\x1B[31m\x7F\xC2\x9B", "-p", "x");
     check(&result, 3, "a\\x0Ab\\x1B[31m\\x7F\\xC2\\x9B", "name");
     cr_assert(strchr(result.err, '\x1B') == NULL);
+    dewpoint_free(&result);
 }
 
 Test(cli_errors, an_unknown_instruction_set_ends_with_2)
@@ -215,10 +217,10 @@ static int fail_allocations(int first, int last, int step, const char *suffix, i
 Test(cli_errors, any_failing_allocation_ends_with_4)
 {
     write_models();
-    const char *const one_rank[] = {"generate", "-m", where[0], "-p", "the dewpoint", "-n", "3", "--json", "--quiet", "--threads", "2",
-                                    NULL};
-    const char *const three_ranks[] = {"generate", "-m", where[0], "-p", "the dewpoint", "-n", "3", "--json", "--quiet", "--threads",
-                                       "1", "--simulate-ranks", "3", "--attention", "condensate", NULL};
+    const char *const one_rank[] = {"generate", "-m", where[0], "-p", "the dewpoint", "-n", "3", "--json", "--quiet",
+                                    "--threads", "2", NULL};
+    const char *const three_ranks[] = {"generate", "-m", where[0], "-p", "the dewpoint", "-n", "3", "--json", "--quiet",
+                                       "--threads", "1", "--simulate-ranks", "3", "--attention", "condensate", NULL};
     cr_assert_gt(fail_allocations(1, 200, 3, "", 0, one_rank), 50);
     cr_assert_gt(fail_allocations(2, 400, 7, "", 0, three_ranks), 45);
 }

@@ -46,7 +46,8 @@ static void has_keys(json_t *object, const char *const *keys)
     json_t *value;
     int i = 0;
     json_object_foreach(object, key, value) {
-        cr_assert(keys[i] != NULL && strcmp(key, keys[i]) == 0, "key '%s' instead of '%s'", key, keys[i] == NULL ? "" : keys[i]);
+        cr_assert(keys[i] != NULL && strcmp(key, keys[i]) == 0, "key '%s' instead of '%s'", key,
+                  keys[i] == NULL ? "" : keys[i]);
         i++;
     }
     cr_assert_null(keys[i], "key '%s' is missing", keys[i]);
@@ -72,9 +73,10 @@ Test(cli_run, the_json_of_generate_has_the_shape_of_the_design)
     json_t *attention = json_object_get(o, "attention");
     json_t *mass = json_object_get(attention, "omitted_mass");
     json_t *memory = json_object_get(o, "memory");
-    HAS_KEYS(o, "dewpoint", "model", "family", "ranks", "threads", "prompt_tokens", "restored_tokens", "tokens", "text", "stop_reason",
-             "attention", "timings", "memory", "traffic");
-    HAS_KEYS(attention, "mode", "anchor", "window", "keys", "tail", "exact", "omitted_mass", "drafted", "accepted", "dense_passes");
+    HAS_KEYS(o, "dewpoint", "model", "family", "ranks", "threads", "prompt_tokens", "restored_tokens", "tokens", "text",
+             "stop_reason", "attention", "timings", "memory", "traffic");
+    HAS_KEYS(attention, "mode", "anchor", "window", "keys", "tail", "exact", "omitted_mass", "drafted", "accepted",
+             "dense_passes");
     HAS_KEYS(mass, "mean", "max", "max_at");
     HAS_KEYS(json_object_get(mass, "max_at"), "position", "layer", "head");
     HAS_KEYS(json_object_get(o, "timings"), "load", "prefill", "decode", "tokens_per_second", "per_token");
@@ -190,7 +192,8 @@ Test(cli_run, an_end_token_ends_the_text_unless_it_is_ignored)
 {
     const char *path = model();
     json_t *ended = DEWPOINT_JSON("generate", "-m", path, "-p", "the", "-n", "2000", "--temperature", "1000", "--json");
-    json_t *ignored = DEWPOINT_JSON("generate", "-m", path, "-p", "the", "-n", "2000", "--temperature", "1000", "--json", "--ignore-eos");
+    json_t *ignored = DEWPOINT_JSON("generate", "-m", path, "-p", "the", "-n", "2000", "--temperature", "1000", "--json",
+                                    "--ignore-eos");
     const json_t *few = json_object_get(ended, "tokens");
     const json_t *all = json_object_get(ignored, "tokens");
     const size_t count = json_array_size(few);
@@ -216,8 +219,8 @@ Test(cli_run, the_seed_decides_what_is_sampled)
     json_t *o[3];
     static const char *const seeds[] = {"5", "5", "6"};
     for (int i = 0; i < 3; i++) {
-        o[i] = DEWPOINT_JSON("generate", "-m", path, "-p", "the", "-n", "30", "--temperature", "1", "--top-k", "50", "--top-p", "0.95",
-                             "--min-p", "0.01", "--seed", seeds[i], "--json", "--simulate-ranks", i == 1 ? "3" : "1");
+        o[i] = DEWPOINT_JSON("generate", "-m", path, "-p", "the", "-n", "30", "--temperature", "1", "--top-k", "50", "--top-p",
+                             "0.95", "--min-p", "0.01", "--seed", seeds[i], "--json", "--simulate-ranks", i == 1 ? "3" : "1");
     }
     cr_assert(json_equal(json_object_get(o[0], "tokens"), json_object_get(o[1], "tokens")));
     cr_assert_not(json_equal(json_object_get(o[0], "tokens"), json_object_get(o[2], "tokens")));
@@ -232,13 +235,15 @@ Test(cli_run, a_continued_prompt_samples_the_same_tokens)
     char content[64] = "[10, 11, 12";
     json_t *whole, *rest;
     write_file(ids, "[10, 11, 12]", 12);
-    whole = DEWPOINT_JSON("generate", "-m", path, "--prompt-ids", ids, "-n", "12", "--temperature", "1", "--ignore-eos", "--json");
+    whole = DEWPOINT_JSON("generate", "-m", path, "--prompt-ids", ids, "-n", "12", "--temperature", "1", "--ignore-eos",
+                          "--json");
     for (size_t i = 0; i < 5; i++) {
         snprintf(content + strlen(content), 8, ",%d", (int)element(json_object_get(whole, "tokens"), i));
     }
     content[strlen(content)] = ']';
     write_file(ids, content, (int64_t)strlen(content));
-    rest = DEWPOINT_JSON("generate", "-m", path, "--prompt-ids", ids, "-n", "7", "--temperature", "1", "--ignore-eos", "--json");
+    rest = DEWPOINT_JSON("generate", "-m", path, "--prompt-ids", ids, "-n", "7", "--temperature", "1", "--ignore-eos",
+                         "--json");
     for (size_t i = 0; i < 7; i++) {
         cr_assert_eq(element(json_object_get(rest, "tokens"), i), element(json_object_get(whole, "tokens"), i + 5));
     }
@@ -249,8 +254,8 @@ Test(cli_run, a_continued_prompt_samples_the_same_tokens)
 Test(cli_run, mpi_ranks_and_simulated_ranks_print_the_same_text)
 {
     const char *path = model();
-    const char *const arguments[] = {"generate", "-m", path, "-p", "the dewpoint", "-n", "20", "--attention", "condensate", "--window",
-                                     "4", "--keys", "3", "--quiet", NULL};
+    const char *const arguments[] = {"generate", "-m", path, "-p", "the dewpoint", "-n", "20", "--attention", "condensate",
+                                     "--window", "4", "--keys", "3", "--quiet", NULL};
     dewpoint_result under_mpirun = dewpoint_run(3, NULL, arguments);
     dewpoint_result alone = dewpoint_run(0, NULL, arguments);
     cr_assert_eq(under_mpirun.status, 0, "%s", under_mpirun.err);
@@ -274,7 +279,8 @@ Test(cli_run, a_model_without_tokenizer_works_with_ids)
     tokens = json_object_get(o, "tokens");
     cr_assert(json_is_null(json_object_get(o, "text")));
     cr_assert_eq(integer(o, "prompt_tokens"), 3);
-    snprintf(expected, sizeof expected, "%d %d %d\n", (int)element(tokens, 0), (int)element(tokens, 1), (int)element(tokens, 2));
+    snprintf(expected, sizeof expected, "%d %d %d\n", (int)element(tokens, 0), (int)element(tokens, 1), (int)element(tokens,
+                                                                                                                     2));
     cr_assert_str_eq(plain.out, expected);
     json_decref(o);
     dewpoint_free(&plain);
@@ -295,7 +301,8 @@ Test(cli_run, an_interrupt_ends_the_text_with_status_130)
 Test(cli_run, an_interrupted_run_still_prints_its_json)
 {
     const char *path = model_with(&(fixture_spec){.tokenizer = 1, .context = 100000});
-    const char *const arguments[] = {"generate", "-m", path, "-p", "the", "--ignore-eos", "--json", "--progress", "always", NULL};
+    const char *const arguments[] = {"generate", "-m", path, "-p", "the", "--ignore-eos", "--json", "--progress", "always",
+                                     NULL};
     dewpoint_result result = dewpoint_signalled(SIGTERM, 2, arguments);
     json_t *o = json_loads(result.out, JSON_ALLOW_NUL, NULL);
     cr_assert_eq(result.status, 130, "status %d: %s", result.status, result.err);
@@ -378,8 +385,8 @@ Test(cli_run, logits_come_in_the_order_of_the_positions_asked_for)
     for (int sparse = 0; sparse < 2; sparse++) {
         const char *mode = sparse ? "condensate" : "dense";
         all = DEWPOINT_JSON("logits", "-m", path, "--prompt-ids", ids, "--positions", "all", "--json", "--attention", mode);
-        some = DEWPOINT_JSON("logits", "-m", path, "--prompt-ids", ids, "--positions", "699,3,3,300,0,301", "--json", "--attention",
-                             mode, "--simulate-ranks", "3");
+        some = DEWPOINT_JSON("logits", "-m", path, "--prompt-ids", ids, "--positions", "699,3,3,300,0,301", "--json",
+                             "--attention", mode, "--simulate-ranks", "3");
         cr_assert_eq(json_array_size(json_object_get(all, "logits")), 700);
         cr_assert_eq(json_array_size(json_object_get(some, "logits")), 6);
         for (size_t i = 0; i < 6; i++) {
@@ -401,10 +408,10 @@ Test(cli_run, the_mode_of_logits_begins_at_the_first_position_asked_for)
     json_t *dense = DEWPOINT_JSON("logits", "-m", path, "-p", prompt, "--positions", "0,20", "--json");
     json_t *late = DEWPOINT_JSON("logits", "-m", path, "-p", prompt, "--positions", "20", "--json", "--attention", "condensate",
                                  "--window", "1", "--keys", "1");
-    json_t *early = DEWPOINT_JSON("logits", "-m", path, "-p", prompt, "--positions", "0,20", "--json", "--attention", "condensate",
-                                  "--window", "1", "--keys", "1");
-    json_t *whole = DEWPOINT_JSON("logits", "-m", path, "-p", prompt, "--positions", "0,20", "--json", "--attention", "condensate",
-                                  "--keys", "1K");
+    json_t *early = DEWPOINT_JSON("logits", "-m", path, "-p", prompt, "--positions", "0,20", "--json", "--attention",
+                                  "condensate", "--window", "1", "--keys", "1");
+    json_t *whole = DEWPOINT_JSON("logits", "-m", path, "-p", prompt, "--positions", "0,20", "--json", "--attention",
+                                  "condensate", "--keys", "1K");
     const json_t *exact = json_array_get(json_object_get(dense, "logits"), 1);
     const json_t *of_late = json_array_get(json_object_get(late, "logits"), 0);
     const json_t *of_early = json_array_get(json_object_get(early, "logits"), 1);
@@ -432,12 +439,13 @@ Test(cli_run, the_benches_measure_every_depth_and_mode)
 {
     const char *path = model();
     json_t *decode = DEWPOINT_JSON("bench", "decode", "-m", path, "--depths", "65", "--repeat", "1", "--json");
-    json_t *prefill = DEWPOINT_JSON("bench", "prefill", "-m", path, "--depths", "0,65", "--repeat", "1", "--json", "--simulate-ranks", "2");
+    json_t *prefill = DEWPOINT_JSON("bench", "prefill", "-m", path, "--depths", "0,65", "--repeat", "1", "--json",
+                                    "--simulate-ranks", "2");
     json_t *results = json_object_get(decode, "results");
     json_t *sparse = json_array_get(results, 1);
     HAS_KEYS(decode, "machine", "results");
-    HAS_KEYS(sparse, "depth", "mode", "ranks", "threads", "tokens_per_second", "seconds_per_token", "linear", "score", "reduce", "attend",
-             "wait", "kv_bytes_read", "read_bandwidth");
+    HAS_KEYS(sparse, "depth", "mode", "ranks", "threads", "tokens_per_second", "seconds_per_token", "linear", "score",
+             "reduce", "attend", "wait", "kv_bytes_read", "read_bandwidth");
     cr_assert_eq(json_array_size(results), 2);
     cr_assert_str_eq(text_of(json_array_get(results, 0), "mode"), "dense");
     cr_assert_str_eq(text_of(sparse, "mode"), "condensate");

@@ -42,7 +42,7 @@ void session_expect_same_rows(const session_outcome *expected, const session_out
 /* The omitted mass has to be the same as well. */
 void session_expect_same(const session_outcome *expected, const session_outcome *actual, const char *what);
 
-/* Whether this CPU runs the instruction set; if not, a warning says that it was not tested. */
+/* Whether this CPU runs the instruction set; if not, a line on stderr says that it was not tested. */
 int session_has_isa(const char *isa);
 
 /* The largest logit's id, the lowest of equal ones. */

@@ -383,14 +383,14 @@ Test(kernels_linear, rows_and_threads_do_not_change_the_bits_of_a_row)
         const dw_kernels *kernels = tables[t / DW_TYPE_COUNT];
         const dw_type type = (dw_type)(t % DW_TYPE_COUNT);
         for (int64_t rows = 1; rows <= 17; rows++) compare_threads_and_rows(kernels, type, rows, 37, 96);
-        compare_threads_and_rows(kernels, type, 70, 200, 576);
+        compare_threads_and_rows(kernels, type, 13, 1600, 576); /* long enough for threads to work at the same time */
         compare_threads_and_rows(kernels, type, 2, 1, 32);
         compare_threads_and_rows(kernels, type, 33, 1, 32);
         if (type_allows(type, 49)) compare_threads_and_rows(kernels, type, 33, 65, 49);
     }
 }
 
-Test(kernels_linear, a_failing_allocation_of_the_scratch_is_reported_and_leaks_nothing)
+Test(kernels_linear, a_failing_allocation_of_the_scratch_is_reported)
 {
     for (int n = 1; n <= 2; n++) {
         dw_linear_scratch *scratch = (dw_linear_scratch *)&n;
@@ -414,7 +414,8 @@ Test(kernels_linear, half_precision_widens_as_the_hardware_does_for_all_65536_ha
     for (int t = 0; t < found; t++) {
         tables[t]->dequantize[DW_F16](wide, halves, 65536);
         for (int i = 0; i < 65536; i++) {
-            cr_assert(dw_bits_of_float(dw_f32_of_f16((uint16_t)i)) == dw_bits_of_float(wide[i]), "%s: half %04x", tables[t]->name, i);
+            const uint32_t ours = dw_bits_of_float(dw_f32_of_f16((uint16_t)i));
+            cr_assert(ours == dw_bits_of_float(wide[i]), "%s: half %04x", tables[t]->name, i);
         }
     }
     cr_assert(dw_f32_of_f16(0x3c00) == 1.0f && dw_f32_of_f16(0xc000) == -2.0f && dw_f32_of_f16(0x7bff) == 65504.0f);

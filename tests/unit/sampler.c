@@ -187,7 +187,8 @@ Test(sampler, a_cut_that_cuts_nothing_changes_no_draw)
     enum { VOCABULARY = 5000 };
     static float logits[VOCABULARY];
     dw_sampler *plain = make((dw_sampling){.temperature = 1, .top_p = 1, .seed = 1}, VOCABULARY);
-    dw_sampler *cut = make((dw_sampling){.temperature = 1, .top_k = VOCABULARY, .top_p = 1, .min_p = 1e-30, .seed = 1}, VOCABULARY);
+    dw_sampler *cut = make((dw_sampling){.temperature = 1, .top_k = VOCABULARY, .top_p = 1, .min_p = 1e-30, .seed = 1},
+                           VOCABULARY);
     for (int i = 0; i < VOCABULARY; i++) logits[i] = (float)((i * 7919) % 997) / 300;
     for (int i = 0; i < 50; i++) cr_assert_eq(dw_sample(plain, logits, i), dw_sample(cut, logits, i));
     dw_sampler_destroy(plain);

@@ -67,7 +67,8 @@ Test(text_input, bad_ids_are_named_with_their_place)
         int64_t count;
         dw_error err = {.message = ""};
         cr_assert_eq(read_ids(cases[i].content, &ids, &count, &err), DW_INPUT, "'%s' is accepted", cases[i].content);
-        cr_assert(strstr(err.message, cases[i].said) != NULL && strstr(err.message, "/ids: ") != NULL, "'%s': %s", cases[i].content,
+        cr_assert(strstr(err.message, cases[i].said) != NULL && strstr(err.message, "/ids: ") != NULL, "'%s': %s",
+                  cases[i].content,
                   err.message);
         cr_assert_null(ids);
     }
