@@ -5,6 +5,7 @@ SHELL := /bin/bash
 comma := ,
 BUILD ?= build
 SANITIZE ?=
+LARGE ?=
 VERSION := 0.1.0
 
 CC := gcc
@@ -14,7 +15,7 @@ DW_CFLAGS := -std=gnu11 -ffp-contract=off -fno-math-errno -fno-strict-aliasing -
 	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Wno-sign-conversion -Wvla -Werror=implicit \
 	-I. -Isrc -DDW_VERSION='"$(VERSION)"'
 MPI_CFLAGS = $(shell mpicc --showme:compile)
-LDLIBS = $(shell mpicc --showme:link) $(shell pkg-config --libs jansson libpcre2-8) -lm -pthread
+LDLIBS = $(shell mpicc --showme:link) $(shell pkg-config --libs jansson libpcre2-8 libutf8proc) -lm -pthread
 ifneq ($(SANITIZE),)
 BUILD := build/$(subst $(comma),-,$(SANITIZE))
 DW_CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
@@ -86,7 +87,7 @@ deps:
 
 .PHONY: fetch-models
 fetch-models:
-	@launch/fetch-models
+	@LARGE=$(LARGE) launch/fetch-models
 
 .PHONY: demo
 demo: deps

@@ -99,7 +99,7 @@ static const option_row table[] = {
                  "dense (default) or condensate; bench decode takes a list (default both)"),
     NUMBER_OPTION("anchor", 0, GEN | LOG | DEC, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
                   "condensate: the first N positions (default 1)"),
-    NUMBER_OPTION("window", 0, GEN | LOG | DEC, INTEGER, policy.window, 1, UNBOUNDED, "N",
+    NUMBER_OPTION("window", 0, GEN | LOG | DEC, INTEGER, policy.window, 0, UNBOUNDED, "N",
                   "condensate: the last N positions (default 64)"),
     NUMBER_OPTION("keys", 0, GEN | LOG | DEC, INTEGER, policy.keys, 0, UNBOUNDED, "K",
                   "condensate: the best K positions by score (default 32)"),
@@ -383,6 +383,9 @@ static dw_status check_together(const dw_options *options, dw_error *err)
     if (options->command == DW_COMMAND_NONE) return no_command(err);
     name = command_of(options->command)->name;
     if (options->model == NULL) return dw_fail(err, DW_USAGE, "%s needs a model: -m MODEL", name);
+    if (options->policy.anchor == 0 && options->policy.window == 0 && options->policy.keys == 0) {
+        return dw_fail(err, DW_USAGE, "--anchor, --window and --keys are all 0: the condensate would be empty");
+    }
     if (options->json && options->csv) return dw_fail(err, DW_USAGE, "--json and --csv exclude each other");
     if ((options->command & PROMPTED) == 0) return DW_OK;
     if (prompts == 0) return dw_fail(err, DW_USAGE, "%s needs --prompt, --prompt-file or --prompt-ids", name);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "tokenizer/nfc.h"
 #include "tokenizer/quote.h"
 
 /* White space is Unicode's White_Space as in the regex engines that the models were trained with; PCRE2's \s also matches
@@ -12,20 +13,27 @@
    assigned later count as symbols there. */
 #define SPACE "\\p{White_Space}"
 
-/* One row a pre-tokenizer. Where the original pipeline cuts in several steps, the pattern does so in one: what follows the
-   end of a step's piece must not be looked at. A pattern matches something at every character. */
+/* One row a pre-tokenizer: whether text is first brought to form C, and where it is cut. Where the original pipeline cuts in
+   several steps, the pattern does so in one: what follows the end of a step's piece must not be looked at. A pattern matches
+   something at every character. */
 static const struct {
     const char *pre;
+    int nfc;
     const char *pattern;
 } table[] = {
     /* Digits(individual), then GPT-2's 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ on what
        lies between digits. White space before a digit thus stands at the end of its text. */
-    {"smollm", "\\p{N}|'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?[^" SPACE "\\p{L}\\p{N}]+|" SPACE "+(?![^" SPACE "\\p{N}])|" SPACE
-     "+"},
+    {"smollm", 0,
+     "\\p{N}|'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?[^" SPACE "\\p{L}\\p{N}]+|" SPACE "+(?![^" SPACE "\\p{N}])|" SPACE "+"},
+    {"qwen2", 1,
+     "'(?i:s|t|re|ve|m|ll|d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE "*[\\r\\n]+|"
+     SPACE "+(?![^" SPACE "])|" SPACE "+"},
 };
 
 struct dw_splitter {
+    int nfc;
     pcre2_general_context *memory;
+    pcre2_match_context *limits;
     pcre2_code *code;
 };
 
@@ -64,8 +72,11 @@ static dw_status compile(dw_splitter *splitter, const char *pattern, dw_error *e
                                            context);
         }
         pcre2_compile_context_free(context);
+        splitter->limits = pcre2_match_context_create(splitter->memory);
     }
     if (splitter->code == NULL) return regex_error(code, err);
+    if (splitter->limits == NULL) return regex_error(PCRE2_ERROR_NOMEMORY, err);
+    pcre2_set_match_limit(splitter->limits, UINT32_MAX);
     /* Where machine code is not to be had the interpreter gives the same pieces, slower. */
     (void)pcre2_jit_compile(splitter->code, PCRE2_JIT_COMPLETE);
     return DW_OK;
@@ -80,6 +91,7 @@ dw_status dw_splitter_create(dw_splitter **out, dw_string pre, dw_error *err)
         dw_status status;
         if ((size_t)pre.length != strlen(table[i].pre) || memcmp(pre.data, table[i].pre, strlen(table[i].pre)) != 0) continue;
         DW_TRY(DW_ALLOC(&splitter, 1, "split pattern", err));
+        splitter->nfc = table[i].nfc;
         status = compile(splitter, table[i].pattern, err);
         if (status == DW_OK) *out = splitter;
         else dw_splitter_free(splitter);
@@ -92,14 +104,16 @@ void dw_splitter_free(dw_splitter *splitter)
 {
     if (splitter == NULL) return;
     pcre2_code_free(splitter->code);
+    pcre2_match_context_free(splitter->limits);
     pcre2_general_context_free(splitter->memory);
     dw_free(splitter);
 }
 
-/* The patterns step back at most once in a match, so that PCRE2's match and heap limits are far away for text of any length.
-   NO_UTF_CHECK: the caller has checked; PCRE2 would check all of the text again at each piece. */
-dw_status dw_split(const dw_splitter *splitter, const char *text, int64_t length, dw_piece_function *each, void *context,
-                   dw_error *err)
+/* White space is all that a pattern ever gives back, one character after the other and each at most twice; PCRE2 counts that
+   only where it runs without machine code. NO_UTF_CHECK: the caller has checked; PCRE2 would check all of the text again at
+   each piece. */
+static dw_status split_composed(const dw_splitter *splitter, const char *text, int64_t length, dw_piece_function *each,
+                                void *context, dw_error *err)
 {
     dw_status status = DW_OK;
     int64_t at = 0;
@@ -107,7 +121,7 @@ dw_status dw_split(const dw_splitter *splitter, const char *text, int64_t length
     if (match == NULL) return regex_error(PCRE2_ERROR_NOMEMORY, err);
     while (at < length && status == DW_OK) {
         const int code = pcre2_match(splitter->code, (PCRE2_SPTR8)text, (PCRE2_SIZE)length, (PCRE2_SIZE)at, PCRE2_NO_UTF_CHECK,
-                                     match, NULL);
+                                     match, splitter->limits);
         if (code > 0) {
             const int64_t end = (int64_t)pcre2_get_ovector_pointer(match)[1];
             status = each(context, text + at, end - at, err);
@@ -117,5 +131,18 @@ dw_status dw_split(const dw_splitter *splitter, const char *text, int64_t length
         }
     }
     pcre2_match_data_free(match);
+    return status;
+}
+
+dw_status dw_split(const dw_splitter *splitter, const char *text, int64_t length, dw_piece_function *each, void *context,
+                   dw_error *err)
+{
+    char *composed = NULL;
+    int64_t composed_length;
+    dw_status status;
+    if (splitter->nfc) DW_TRY(dw_nfc(text, length, &composed, &composed_length, err));
+    if (composed == NULL) return split_composed(splitter, text, length, each, context, err);
+    status = split_composed(splitter, composed, composed_length, each, context, err);
+    dw_free(composed);
     return status;
 }

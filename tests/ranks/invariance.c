@@ -1,5 +1,6 @@
-/* Promise P1 on simulated ranks: tokens, logits and omitted mass are the same bit for bit, however many ranks, threads and rows a pass there
-   are, and whatever the instruction set. Every run is compared with the definition: one rank, one thread, scalar kernels. */
+/* Promise P1 on simulated ranks: tokens, logits and omitted mass are the same bit for bit, however many ranks, threads and
+   rows a pass there are, and whatever the instruction set. Every run is compared with the definition: one rank, one thread,
+   scalar kernels. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
@@ -83,8 +84,8 @@ static void expect_same(const question *q, const variant *first, const variant *
         session_outcome actual;
         char what[128];
         if (!runs_here(v)) continue;
-        snprintf(what, sizeof what, "%d ranks, %d threads, %s kernels, chunk %lld", v->ranks, v->threads, v->isa != NULL ? v->isa : "best",
-                 (long long)v->chunk);
+        snprintf(what, sizeof what, "%d ranks, %d threads, %s kernels, chunk %lld", v->ranks, v->threads,
+                 v->isa != NULL ? v->isa : "best", (long long)v->chunk);
         answer(&actual, q, v);
         session_expect_same(&expected, &actual, what);
         session_outcome_free(&actual);
@@ -204,14 +205,17 @@ Test(invariance, condensate_decoding_after_a_dense_prefill_of_205_tokens_on_1_to
     dw_model_free(f.model);
 }
 
-/* Two threads and more cut a shard of 8 blocks or more into slices when there are few rows. The definition is too slow here; the same kernels
-   on one thread are the yardstick. */
+/* Two threads and more cut a shard of 8 blocks or more into slices when there are few rows. The definition is too slow
+   here; the best kernels on one thread are the yardstick. */
 static void slices_change_nothing(int64_t sparse, const dw_policy *policy)
 {
     static const variant one_thread = {1, 1, NULL, 0};
-    static const variant sliced[] = {{1, 2, NULL, 1}, {1, 3, NULL, 0}, {2, 2, NULL, 0}, {2, 3, NULL, 7}, {3, 3, NULL, 0}, {4, 0, "mixed", 0}};
+    static const variant sliced[] = {
+        {1, 2, NULL, 1}, {1, 3, NULL, 0}, {2, 2, NULL, 0}, {2, 3, NULL, 7}, {3, 3, NULL, 0}, {4, 0, "mixed", 0},
+    };
     const fixture f = make_fixture(&(fixture_spec){0});
-    expect_same(&(question){&f, 2100, sparse, *policy, DW_F16, DW_F16}, &one_thread, sliced, sizeof sliced / sizeof sliced[0]);
+    expect_same(&(question){&f, 2100, sparse, *policy, DW_F16, DW_F16}, &one_thread, sliced,
+                sizeof sliced / sizeof sliced[0]);
     dw_model_free(f.model);
 }
 
@@ -248,9 +252,10 @@ Test(invariance, condensate_whose_anchor_window_and_keys_span_blocks_and_overlap
 Test(invariance, equal_scores_of_all_keys_are_broken_by_position_on_any_ranks)
 {
     const fixture f = make_fixture(&(fixture_spec){.equal_scores = 1});
+    const dw_policy three_keys = {DW_CONDENSATE, .anchor = 0, .window = 1, .keys = 3};
     expect_invariant(&(question){&f, 205, 0, dense, DW_F16, DW_F16}, variants, VARIANTS);
     expect_invariant(&(question){&f, 205, 205, condensate, DW_F16, DW_F16}, variants, VARIANTS);
-    expect_invariant(&(question){&f, 205, 205, {DW_CONDENSATE, .anchor = 0, .window = 1, .keys = 3}, DW_F16, DW_F16}, variants, VARIANTS);
+    expect_invariant(&(question){&f, 205, 205, three_keys, DW_F16, DW_F16}, variants, VARIANTS);
     dw_model_free(f.model);
 }
 
@@ -313,7 +318,8 @@ Test(invariance, q4_1_weights_and_a_q8_0_embedding_that_is_the_head_too)
 
 Test(invariance, sizes_that_fill_no_vector_register_and_three_heads_a_kv_head)
 {
-    model_is_invariant(&(fixture_spec){.hidden = 75, .heads = 9, .kv_heads = 3, .head_dim = 22, .feed_forward = 101, .vocabulary = 331});
+    model_is_invariant(&(fixture_spec){.hidden = 75, .heads = 9, .kv_heads = 3, .head_dim = 22, .feed_forward = 101,
+                                       .vocabulary = 331});
 }
 
 Test(invariance, one_kv_head)

@@ -1,5 +1,5 @@
-/* Promise P1 on MPI ranks: what the program prints with --json under mpirun is, letter by letter, what one process prints. %.9g tells any two
-   floats apart, 17 digits any two doubles. */
+/* Promise P1 on MPI ranks: what the program prints with --json under mpirun is, letter by letter, what one process prints.
+   %.9g tells any two floats apart, 17 digits any two doubles. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -46,15 +46,17 @@ static question make_question(const char *mode, int64_t count)
 static char *run(const char *command, const question *q, const launch *l)
 {
     const int generate = command[0] == 'g';
-    const char *arguments[20] = {command, "--json", "--quiet", "-m", q->model, "--prompt-ids", q->ids, "--attention", q->mode, "--keys", q->keys,
-                                 "--threads", l->threads, generate ? "-n" : "--positions", generate ? q->tokens : "all"};
+    const char *arguments[20] = {command, "--json", "--quiet", "-m", q->model, "--prompt-ids", q->ids, "--attention", q->mode,
+                                 "--keys", q->keys, "--threads", l->threads, generate ? "-n" : "--positions",
+                                 generate ? q->tokens : "all"};
     dewpoint_result result;
     if (l->simulated_ranks != NULL) {
         arguments[15] = "--simulate-ranks";
         arguments[16] = l->simulated_ranks;
     }
     result = dewpoint_run(l->mpi_ranks, NULL, arguments);
-    cr_assert_eq(result.status, 0, "%s on %d MPI ranks: exit status %d, '%s'", command, l->mpi_ranks, result.status, result.err);
+    cr_assert_eq(result.status, 0, "%s on %d MPI ranks: exit status %d, '%s'", command, l->mpi_ranks, result.status,
+                 result.err);
     dw_free(result.err);
     return result.out;
 }
@@ -68,7 +70,8 @@ static char *generated(const question *q, const launch *l)
     json_t *attention = json_object_get(answer, "attention");
     json_t *tokens = json_object_get(answer, "tokens");
     json_t *omitted = json_object_get(attention, "omitted_mass");
-    json_t *kept = json_pack("{s:O, s:O, s:O}", "tokens", tokens, "omitted_mass", omitted, "stop_reason", json_object_get(answer, "stop_reason"));
+    json_t *reason = json_object_get(answer, "stop_reason");
+    json_t *kept = json_pack("{s:O, s:O, s:O}", "tokens", tokens, "omitted_mass", omitted, "stop_reason", reason);
     char *result = json_dumps(kept, JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     cr_assert(result != NULL && json_array_size(tokens) > 0, "generate printed %s", text);
     cr_assert(json_is_object(omitted) == (q->mode[0] == 'c'), "omitted mass of %s: %s", q->mode, result);
@@ -82,8 +85,9 @@ static void expect_same_text(const char *expected, const char *actual, const cha
 {
     size_t same = 0;
     while (expected[same] != '\0' && expected[same] == actual[same]) same++;
-    cr_assert(expected[same] == actual[same], "%s on %d MPI ranks, %s simulated, %s threads: '%.60s', not '%.60s', at byte %zu", what, l->mpi_ranks,
-              l->simulated_ranks != NULL ? l->simulated_ranks : "0", l->threads, actual + same, expected + same, same);
+    cr_assert(expected[same] == actual[same], "%s on %d MPI ranks, %s simulated, %s threads: '%.60s', not '%.60s', at byte %zu",
+              what, l->mpi_ranks, l->simulated_ranks != NULL ? l->simulated_ranks : "0", l->threads, actual + same,
+              expected + same, same);
 }
 
 /* Compares a launch with one process of one thread. */

@@ -67,7 +67,8 @@ static void equals_transformers(const char *name)
         session_outcome outcome;
         double worst;
         session_run(&outcome, &(session_task){model, ids, count, 0, count, tokens}, &setup);
-        cr_assert(memcmp(outcome.tokens, ids + count, (size_t)tokens * sizeof *ids) == 0, "other tokens on %d ranks", rank_counts[i]);
+        cr_assert(memcmp(outcome.tokens, ids + count, (size_t)tokens * sizeof *ids) == 0, "other tokens on %d ranks",
+                  rank_counts[i]);
         worst = largest_error(&outcome, expected);
         cr_log_info("%s on %d simulated ranks: largest error of a logit %.3g", name, rank_counts[i], worst);
         cr_assert_leq(worst, TOLERANCE, "largest error of a logit on %d ranks: %.3g", rank_counts[i], worst);

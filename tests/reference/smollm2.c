@@ -11,9 +11,9 @@
 #include "tokenizer/tokenizer.h"
 
 /* Largest errors of a logit. They are the same on every machine (promise P1), so that little room is needed.
-   f32 cache: the files give logits to 1e-4, which is an error of 5e-5, and two float32 evaluations of the reference are up to 4.4e-5 apart:
-   1.4e-4 if the program is another such evaluation; measured: 6.6e-5. f16 cache: every key and value is rounded by 2^-11 of it; measured:
-   7.8e-3. */
+   f32 cache: the files give logits to 1e-4, which is an error of 5e-5, and two float32 evaluations of the reference are up
+   to 4.4e-5 apart: 1.4e-4 if the program is another such evaluation; measured: 6.6e-5. f16 cache: every key and value is
+   rounded by up to 2^-11 of it; measured: 7.8e-3. */
 #define TOLERANCE_F32 1.5e-4
 #define TOLERANCE_F16 1e-2
 
@@ -57,8 +57,8 @@ static void expect_ids(const json_t *run, const char *key)
     int32_t *ids;
     int64_t count;
     dw_error err;
-    cr_assert_eq(dw_tokenize(tokenizer, json_string_value(text), (int64_t)json_string_length(text), 1, &ids, &count, &err), DW_OK, "%s",
-                 err.message);
+    cr_assert_eq(dw_tokenize(tokenizer, json_string_value(text), (int64_t)json_string_length(text), 1, &ids, &count, &err),
+                 DW_OK, "%s", err.message);
     cr_assert(count == expected_count && memcmp(ids, expected, (size_t)count * sizeof *ids) == 0, "other ids for '%.60s'",
               json_string_value(text));
     dw_free(ids);
@@ -70,10 +70,16 @@ static double margin_of(const json_t *margins, int64_t token)
     return json_number_value(json_is_array(margins) ? json_array_get(margins, (size_t)token) : margins);
 }
 
+static session_setup setup_of(dw_type cache)
+{
+    return (session_setup){.threads = 2, .config = {.key_type = cache, .value_type = cache, .policy = {.mode = DW_DENSE}}};
+}
+
 /* The default cache. A close call may go the other way; what follows it is another text, and is not compared. */
 static void expect_greedy(const json_t *run, const char *prompt, const json_t *margins)
 {
-    const session_setup setup = {.threads = 2, .config = {.key_type = DW_F16, .value_type = DW_F16, .policy = {.mode = DW_DENSE}}};
+    const session_setup setup = setup_of(DW_F16);
+    const char *text = json_string_value(json_object_get(run, "text"));
     int32_t ids[CAPACITY];
     const int64_t count = append_ids(ids, 0, CAPACITY, json_object_get(run, prompt));
     const int32_t *greedy = ids + count;
@@ -84,11 +90,10 @@ static void expect_greedy(const json_t *run, const char *prompt, const json_t *m
     while (same < tokens && outcome.tokens[same] == greedy[same]) same++;
     if (same < tokens) {
         const double margin = margin_of(margins, same);
-        cr_assert(margin < CLOSE_CALL, "'%.40s': token %lld is %d, not %d, where the best two logits are %.4g apart",
-                  json_string_value(json_object_get(run, "text")), (long long)same, outcome.tokens[same], greedy[same], margin);
+        cr_assert(margin < CLOSE_CALL, "'%.40s': token %lld is %d, not %d, where the best two logits are %.4g apart", text,
+                  (long long)same, outcome.tokens[same], greedy[same], margin);
         fprintf(stderr, "'%.40s': %lld of %lld tokens compared; then %d, not %d, where the best two logits are %.4g apart\n",
-                json_string_value(json_object_get(run, "text")), (long long)same, (long long)tokens, outcome.tokens[same], greedy[same],
-                margin);
+                text, (long long)same, (long long)tokens, outcome.tokens[same], greedy[same], margin);
     }
     session_outcome_free(&outcome);
 }
@@ -100,7 +105,8 @@ static double error_of_top(const float *logits, const json_t *top)
     cr_assert_gt(json_array_size(top), 0);
     for (size_t i = 0; i < json_array_size(top); i++) {
         const json_t *pair = json_array_get(top, i);
-        worst = fmax(worst, fabs((double)logits[json_integer_value(json_array_get(pair, 0))] - json_number_value(json_array_get(pair, 1))));
+        const double logit = (double)logits[json_integer_value(json_array_get(pair, 0))];
+        worst = fmax(worst, fabs(logit - json_number_value(json_array_get(pair, 1))));
     }
     return worst;
 }
@@ -131,7 +137,7 @@ static double error_of_entry(const float *logits, const json_t *entry)
 /* Logits of all rows of prompt + greedy tokens of one run of gguf/, in one prefill. */
 static double error_of_gguf_run(const json_t *run, dw_type cache)
 {
-    const session_setup setup = {.threads = 2, .config = {.key_type = cache, .value_type = cache, .policy = {.mode = DW_DENSE}}};
+    const session_setup setup = setup_of(cache);
     const json_t *entries = json_object_get(run, "logits");
     int32_t ids[CAPACITY];
     const int64_t prompt = append_ids(ids, 0, CAPACITY, json_object_get(run, "prompt"));
@@ -153,7 +159,7 @@ static double error_of_gguf_run(const json_t *run, dw_type cache)
 /* Logits after the prompt of one run of real/. */
 static double error_of_real_run(const json_t *run, dw_type cache)
 {
-    const session_setup setup = {.threads = 2, .config = {.key_type = cache, .value_type = cache, .policy = {.mode = DW_DENSE}}};
+    const session_setup setup = setup_of(cache);
     int32_t ids[CAPACITY];
     const int64_t count = append_ids(ids, 0, CAPACITY, json_object_get(run, "ids"));
     session_outcome outcome;

@@ -11,11 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 enum { MARK_BYTES = 64, MOST_ARGUMENTS = 64 };
 
 static const char mark_name[] = "DEWPOINT_TEST_JOB";
+static const struct timespec moment = {.tv_nsec = 10000000}; /* between two looks */
 
 /* Settings that make Open MPI 4 run as root, on one machine, with any number of ranks, and quietly. */
 static const char *const environment[][2] = {
@@ -98,9 +100,21 @@ static int signal_marked(const char *mark, int signal)
 /* A process that was just killed needs a moment to be gone. */
 static int kill_left_processes(const char *mark)
 {
-    const struct timespec moment = {.tv_nsec = 50000000};
-    for (int i = 0; i < 100 && signal_marked(mark, 0) > 0; i++) nanosleep(&moment, NULL);
+    for (int i = 0; i < 500 && signal_marked(mark, 0) > 0; i++) nanosleep(&moment, NULL);
     return signal_marked(mark, SIGKILL);
+}
+
+/* mpirun ends its job after `seconds`, but Open MPI 4.1.4 was seen to lock itself up on its way out. */
+static dw_status wait_for_mpirun(pid_t child, int seconds, int *status, dw_error *err)
+{
+    const double limit = dw_now() + seconds + 30;
+    pid_t ended;
+    while ((ended = waitpid(child, status, WNOHANG)) == 0 && dw_now() < limit) nanosleep(&moment, NULL);
+    if (ended == child) return DW_OK;
+    if (ended < 0) return dw_fail(err, DW_RUNTIME, "lost mpirun: %s", strerror(errno));
+    kill(child, SIGKILL);
+    waitpid(child, status, 0);
+    return dw_fail(err, DW_RUNTIME, "mpirun did not end %d seconds after its timeout and was killed", 30);
 }
 
 static dw_status run_job(mpirun_result *result, int ranks, int seconds, const char *const *argv, FILE *out, FILE *err_file,
@@ -110,15 +124,15 @@ static dw_status run_job(mpirun_result *result, int ranks, int seconds, const ch
     char mark[MARK_BYTES];
     int status = 0;
     pid_t child;
+    dw_status waited;
     snprintf(mark, sizeof mark, "%ld.%d", (long)getpid(), jobs++);
     child = fork();
     if (child < 0) return dw_fail(err, DW_RUNTIME, "can not fork: %s", strerror(errno));
     if (child == 0) become_mpirun(mark, ranks, seconds, argv, out, err_file);
-    while (waitpid(child, &status, 0) < 0) {
-        if (errno != EINTR) return dw_fail(err, DW_RUNTIME, "lost mpirun: %s", strerror(errno));
-    }
-    result->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    waited = wait_for_mpirun(child, seconds, &status, err);
     result->left_processes = kill_left_processes(mark);
+    DW_TRY(waited);
+    result->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (result->status == 126 || result->status == 127) return dw_fail(err, DW_RUNTIME, "can not run mpirun (is it installed?)");
     DW_TRY(read_all(&result->out, out, err));
     return read_all(&result->err, err_file, err);

@@ -21,7 +21,8 @@ void prompt_king_james(int32_t *ids, int64_t count, const dw_tokenizer *tokenize
     dw_error err;
     FILE *bible = popen("bible -f Gen1:1-Gen4:26", "re");
     const size_t length = bible != NULL ? fread(text, 1, sizeof text, bible) : 0;
-    cr_assert(bible != NULL && pclose(bible) == 0 && length > 0, "the program bible (Debian package bible-kjv) is missing: make deps");
+    cr_assert(bible != NULL && pclose(bible) == 0 && length > 0,
+              "the program bible (Debian package bible-kjv) is missing: make deps");
     cr_assert_eq(dw_tokenize(tokenizer, text, (int64_t)length, 0, &all, &found, &err), DW_OK, "%s", err.message);
     cr_assert(found >= count, "the text has %lld tokens, %lld are wanted", (long long)found, (long long)count);
     memcpy(ids, all, (size_t)count * sizeof *ids);

@@ -100,9 +100,10 @@ void session_run(session_outcome *out, const session_task *task, const session_s
     run r = {.out = out, .task = task, .setup = setup, .config = setup->config};
     const int ranks = setup->ranks > 0 ? setup->ranks : 1;
     dw_error err;
-    cr_assert(task->wanted >= 1 && task->wanted <= task->count && task->sparse >= 0 && task->sparse <= task->count);
+    cr_assert(task->wanted >= 1 && task->wanted <= task->count);
     if (r.config.context == 0) r.config.context = task->count + task->tokens;
-    *out = (session_outcome){.rows = task->wanted + (task->tokens > 0 ? task->tokens - 1 : 0), .vocabulary = task->model->vocabulary};
+    *out = (session_outcome){.rows = task->wanted + (task->tokens > 0 ? task->tokens - 1 : 0),
+                             .vocabulary = task->model->vocabulary};
     cr_assert_eq(DW_ALLOC(&out->logits, out->rows * out->vocabulary, "logits", &err), DW_OK, "%s", err.message);
     cr_assert_eq(DW_ALLOC(&out->tokens, task->tokens, "tokens", &err), DW_OK, "%s", err.message);
     cr_assert_eq(run_local_ranks(ranks, DEADLINE_SECONDS, run_rank, &r, NULL, &err), DW_OK, "%s", err.message);
@@ -116,14 +117,15 @@ void session_outcome_free(session_outcome *outcome)
 
 void session_expect_same_rows(const session_outcome *expected, const session_outcome *actual, const char *what)
 {
+    const int64_t count = expected->rows * expected->vocabulary;
     int64_t same = 0;
-    cr_assert(expected->rows == actual->rows && expected->vocabulary == actual->vocabulary, "%s: another number of logits", what);
-    while (same < expected->rows * expected->vocabulary && memcmp(&expected->logits[same], &actual->logits[same], sizeof(float)) == 0) same++;
-    cr_assert(same == expected->rows * expected->vocabulary, "%s: row %lld, logit %lld is %.9g, not %.9g", what,
-              (long long)(same / expected->vocabulary), (long long)(same % expected->vocabulary), actual->logits[same],
-              expected->logits[same]);
+    cr_assert_eq(count, actual->rows * actual->vocabulary, "%s: another number of logits", what);
+    while (same < count && memcmp(&expected->logits[same], &actual->logits[same], sizeof(float)) == 0) same++;
+    cr_assert(same == count, "%s: row %lld, logit %lld is %.9g, not %.9g", what, (long long)(same / expected->vocabulary),
+              (long long)(same % expected->vocabulary), actual->logits[same], expected->logits[same]);
     cr_assert_eq(expected->token_count, actual->token_count, "%s: another number of tokens", what);
-    cr_assert(memcmp(expected->tokens, actual->tokens, (size_t)expected->token_count * sizeof(int32_t)) == 0, "%s: other tokens", what);
+    cr_assert(memcmp(expected->tokens, actual->tokens, (size_t)expected->token_count * sizeof(int32_t)) == 0,
+              "%s: other tokens", what);
 }
 
 void session_expect_same(const session_outcome *expected, const session_outcome *actual, const char *what)
@@ -131,6 +133,7 @@ void session_expect_same(const session_outcome *expected, const session_outcome 
     const dw_omitted *e = &expected->omitted;
     const dw_omitted *a = &actual->omitted;
     session_expect_same_rows(expected, actual, what);
-    cr_assert(memcmp(e, a, sizeof *e) == 0, "%s: omitted mass sums to [%.17g, %.17g], the worst is in [%.17g, %.17g]; not [%.17g, %.17g], [%.17g, %.17g]",
+    cr_assert(memcmp(e, a, sizeof *e) == 0,
+              "%s: omitted mass sums to [%.17g, %.17g], the worst is in [%.17g, %.17g]; not [%.17g, %.17g], [%.17g, %.17g]",
               what, a->sum_low, a->sum_high, a->max_low, a->max_high, e->sum_low, e->sum_high, e->max_low, e->max_high);
 }

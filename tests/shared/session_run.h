@@ -1,5 +1,5 @@
-/* Greedy decoding through dw_session on simulated ranks, for tests of what a session promises whatever the ranks, threads, kernels and chunks.
-   For Criterion tests: anything that goes wrong fails the test. */
+/* Greedy decoding through dw_session on simulated ranks, for tests of what a session promises whatever the ranks, threads,
+   kernels and chunks. For Criterion tests: anything that goes wrong fails the test. */
 #ifndef DW_TESTS_SESSION_RUN_H
 #define DW_TESTS_SESSION_RUN_H
 
@@ -7,9 +7,9 @@
 
 /* How a sequence is computed. Nothing here may change a bit, but config's policy and cache types. */
 typedef struct {
-    int ranks;   /* 0: 1 */
-    int threads; /* of every rank; 0: rank r has 1 + r mod 3 */
-    const char *isa;          /* "scalar", "avx2", "avx512"; "mixed": the ranks take turns among those that run here; NULL: the best */
+    int ranks;       /* 0: 1 */
+    int threads;     /* of every rank; 0: rank r has 1 + r mod 3 */
+    const char *isa; /* "scalar", "avx2", "avx512"; "mixed": the ranks take turns among those that run here; NULL: best */
     dw_session_config config; /* context 0: what the sequence needs */
 } session_setup;
 
@@ -18,7 +18,7 @@ typedef struct {
     const dw_model *model;
     const int32_t *prompt;
     int64_t count;  /* ids of the prompt, >= 1 */
-    int64_t sparse; /* the last rows of the prompt that attend by the policy; rows of generated tokens do unless it is dense */
+    int64_t sparse; /* the last rows of the prompt that attend by the policy; generated tokens attend by it anyway */
     int64_t wanted; /* the last rows of the prompt whose logits are kept, >= 1 */
     int64_t tokens; /* to generate */
 } session_task;
@@ -26,7 +26,7 @@ typedef struct {
 typedef struct {
     int64_t rows;       /* wanted + tokens - 1, or wanted when no token was asked for */
     int64_t vocabulary;
-    float *logits;      /* [rows][vocabulary]: the wanted rows of the prompt, then a row for each generated token but the last */
+    float *logits;      /* [rows][vocabulary]: the wanted rows of the prompt, then one of each generated token but the last */
     int32_t *tokens;    /* [task.tokens] */
     int64_t token_count;
     dw_omitted omitted;

@@ -71,9 +71,9 @@ Test(attention_invariance, dense_on_any_ranks_threads_and_instruction_sets)
 Test(attention_invariance, condensate_on_any_ranks_threads_and_instruction_sets)
 {
     static const dw_policy policies[] = {
-        {DW_CONDENSATE, 1, 64, 32}, {DW_CONDENSATE, 0, 0, 7}, {DW_CONDENSATE, 70, 1, 0}, {DW_CONDENSATE, 4, 100, 200}};
+        {DW_CONDENSATE, 1, 64, 32}, {DW_CONDENSATE, 0, 0, 7}, {DW_CONDENSATE, 70, 1, 0}, {DW_CONDENSATE, 4, 100, 200}, {DW_CONDENSATE, 1, 0, 0}};
     for (int i = 0; i < 9; i++) {
-        for (int p = 0; p < 4; p++) {
+        for (int p = 0; p < 5; p++) {
             attention_case c;
             make(&c, lengths[i], (i + p) % 4, 0);
             check_sparse(&c, &policies[p]);

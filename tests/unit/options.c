@@ -171,7 +171,8 @@ Test(options, numbers_are_read_whole_and_in_range)
     REFUSED("--tokens 99999999999999999999 is out of range", GENERATE, "-n", "99999999999999999999");
     REFUSED("--tokens 9007199254740993M is out of range", GENERATE, "-n", "9007199254740993M");
     REFUSED("--context 0 is out of range", GENERATE, "-c", "0");
-    REFUSED("--window 0 is out of range", GENERATE, "--window", "0");
+    REFUSED("--window -1 is out of range", GENERATE, "--window", "-1");
+    REFUSED("the condensate would be empty", GENERATE, "--anchor", "0", "--window", "0", "--keys", "0");
     REFUSED("--threads 0 is out of range (1..1024)", GENERATE, "--threads", "0");
     REFUSED("--simulate-ranks 1025", GENERATE, "--simulate-ranks", "1025");
     REFUSED("--temperature -0.1", GENERATE, "--temperature", "-0.1");

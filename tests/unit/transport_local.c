@@ -138,6 +138,19 @@ Test(transport_local, a_deadline_names_the_end_of_a_chain_of_waiting_ranks)
     cr_assert(strstr(errors[0].message, "(rank 0 was waiting for rank 1)") != NULL, "%s", errors[0].message);
 }
 
+Test(transport_local, a_rank_that_gave_up_waiting_is_not_the_lost_one)
+{
+    dw_transport *ranks[3];
+    dw_error err = {0};
+    char byte;
+    int64_t bytes;
+    cr_assert_eq(dw_transport_local_create(ranks, 3, 0.05, &err), DW_OK);
+    cr_assert_eq(dw_receive(ranks[1], 2, &byte, 1, &bytes, &err), DW_RANK_LOST);
+    cr_assert_eq(dw_receive(ranks[0], 1, &byte, 1, &bytes, &err), DW_RANK_LOST);
+    cr_assert(strstr(err.message, "rank 2 on ") == err.message, "%s", err.message);
+    for (int r = 0; r < 3; r++) dw_transport_destroy(ranks[r]);
+}
+
 /* 100 rounds of small messages each way; the first round may allocate. */
 static dw_status ping_pong(dw_transport *t, void *context, dw_error *err)
 {

@@ -1,12 +1,13 @@
 /* Run under mpirun by tests/ranks/collective.c:
      transport checks               every check of collective_checks.h; rank 0 prints "N ranks agree"
      transport abort RANK STATUS    RANK ends the run while the others wait
-     transport stop RANK WHERE      RANK stops (SIGSTOP) while the others are in WHERE: ring, send, destroy
+     transport stop RANK WHERE      RANK stops (SIGSTOP) while the others are in WHERE: ring, send, destroy, chain
    A rank that fails prints its one line and ends the run. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "tests/shared/collective_checks.h"
@@ -45,11 +46,22 @@ static dw_status send_to(dw_transport *t, int rank, dw_error *err)
     return status;
 }
 
+/* Rank 0 waits for rank 1, which waits for the stopped one and has no deadline of its own; the others are too busy to speak. */
+static dw_status chain(dw_transport *t, int stopped, dw_error *err)
+{
+    char byte;
+    int64_t bytes;
+    if (t->rank > 1) pause();
+    if (t->rank == 1) t->deadline = 1000;
+    return dw_receive(t, t->rank == 0 ? 1 : stopped, &byte, 1, &bytes, err);
+}
+
 static dw_status run_stop(dw_transport *t, int rank, const char *where, dw_error *err)
 {
     if (t->rank == rank) raise(SIGSTOP);
     if (strcmp(where, "ring") == 0) return ring(t, err);
     if (strcmp(where, "send") == 0) return t->rank == rank ? DW_OK : send_to(t, rank, err);
+    if (strcmp(where, "chain") == 0) return chain(t, rank, err);
     return DW_OK; /* destroy follows */
 }
 
