@@ -9,8 +9,8 @@ static dw_status receive_exactly(dw_transport *t, int from, void *data, int64_t 
     int64_t received = 0;
     DW_TRY(dw_receive(t, from, data, bytes, &received, err));
     if (received == bytes) return DW_OK;
-    return dw_fail(err, DW_RUNTIME, "rank %d sent %lld bytes to rank %d, which expected %lld", from, (long long)received, t->rank,
-                   (long long)bytes);
+    return dw_fail(err, DW_RUNTIME, "rank %d sent %lld bytes to rank %d, which expected %lld", from, (long long)received,
+                   t->rank, (long long)bytes);
 }
 
 /* Exchanges messages whose lengths are known. */
@@ -20,8 +20,8 @@ static dw_status exchange_exactly(dw_transport *t, int to, const void *out, int6
     int64_t received = 0;
     DW_TRY(dw_exchange(t, to, out, out_bytes, from, in, in_bytes, &received, err));
     if (received == in_bytes) return DW_OK;
-    return dw_fail(err, DW_RUNTIME, "rank %d sent %lld bytes to rank %d, which expected %lld", from, (long long)received, t->rank,
-                   (long long)in_bytes);
+    return dw_fail(err, DW_RUNTIME, "rank %d sent %lld bytes to rank %d, which expected %lld", from, (long long)received,
+                   t->rank, (long long)in_bytes);
 }
 
 /* The parent of a rank in the binomial tree is the rank without its lowest set bit; its children add a lower bit. */
@@ -47,13 +47,14 @@ dw_status dw_all_gather(dw_transport *t, void *data, const int64_t *offsets, dw_
         const int leaving = (t->rank - step + n) % n;
         const int arriving = (t->rank - step - 1 + n) % n;
         DW_TRY(exchange_exactly(t, (t->rank + 1) % n, bytes + offsets[leaving], offsets[leaving + 1] - offsets[leaving],
-                                (t->rank + n - 1) % n, bytes + offsets[arriving], offsets[arriving + 1] - offsets[arriving], err));
+                                (t->rank + n - 1) % n, bytes + offsets[arriving], offsets[arriving + 1] - offsets[arriving],
+                                err));
     }
     return DW_OK;
 }
 
-dw_status dw_reduce(dw_transport *t, void *data, int64_t *bytes, int64_t capacity, void *scratch, dw_merge *merge, void *context,
-                    dw_error *err)
+dw_status dw_reduce(dw_transport *t, void *data, int64_t *bytes, int64_t capacity, void *scratch, dw_merge *merge,
+                    void *context, dw_error *err)
 {
     for (int bit = 1; bit < t->size; bit <<= 1) {
         int64_t received = 0;
@@ -66,13 +67,14 @@ dw_status dw_reduce(dw_transport *t, void *data, int64_t *bytes, int64_t capacit
 }
 
 /* Part `rank` of data: received from another rank into scratch, and merged. */
-static dw_status merge_part(const dw_transport *t, void *part, int64_t bytes, const void *scratch, dw_merge *merge, void *context,
-                            dw_error *err)
+static dw_status merge_part(const dw_transport *t, void *part, int64_t bytes, const void *scratch, dw_merge *merge,
+                            void *context, dw_error *err)
 {
     int64_t merged = bytes;
     DW_TRY(merge(context, part, &merged, bytes, scratch, bytes, err));
     if (merged == bytes) return DW_OK;
-    return dw_fail(err, DW_RUNTIME, "rank %d: merging turned %lld bytes into %lld", t->rank, (long long)bytes, (long long)merged);
+    return dw_fail(err, DW_RUNTIME, "rank %d: merging turned %lld bytes into %lld", t->rank, (long long)bytes,
+                   (long long)merged);
 }
 
 /* Step s: rank r gives rank r + s its part and gets its own from rank r - s. */

@@ -153,7 +153,7 @@ static dw_status take_message(message **out, mailbox *box, int64_t bytes, dw_err
     }
     pthread_mutex_unlock(&box->lock);
     if (m == NULL) {
-        if (bytes > INT64_MAX - header) return dw_fail(err, DW_RESOURCE, "a message of %lld bytes is too long", (long long)bytes);
+        if (bytes > INT64_MAX - header) return dw_fail(err, DW_RESOURCE, "a message of %lld bytes", (long long)bytes);
         DW_TRY(dw_alloc_bytes((void **)&m, header + bytes, 1, "a message between simulated ranks", err));
         m->capacity = bytes;
     }
@@ -205,8 +205,8 @@ static dw_status local_receive(dw_transport *t, int from, void *data, int64_t ca
     pthread_mutex_lock(&box->lock);
     status = wait_for_message(t, w, box, from, err);
     if (status == DW_OK && box->first->bytes > capacity) {
-        status = dw_fail(err, DW_RUNTIME, "rank %d: the message of rank %d is longer than the %lld bytes expected", t->rank, from,
-                         (long long)capacity);
+        status = dw_fail(err, DW_RUNTIME, "rank %d: the message of rank %d is longer than the %lld bytes expected", t->rank,
+                         from, (long long)capacity);
     } else if (status == DW_OK) {
         m = box->first;
         box->first = m->next;
@@ -219,8 +219,8 @@ static dw_status local_receive(dw_transport *t, int from, void *data, int64_t ca
     return DW_OK;
 }
 
-static dw_status local_exchange(dw_transport *t, int to, const void *out, int64_t out_bytes, int from, void *in, int64_t capacity,
-                                int64_t *in_bytes, dw_error *err)
+static dw_status local_exchange(dw_transport *t, int to, const void *out, int64_t out_bytes, int from, void *in,
+                                int64_t capacity, int64_t *in_bytes, dw_error *err)
 {
     DW_TRY(local_send(t, to, out, out_bytes, err));
     return local_receive(t, from, in, capacity, in_bytes, err);

@@ -145,8 +145,8 @@ static dw_status start_receiving(const mpi_transport *m, stream *s, dw_error *er
     if (code == MPI_SUCCESS && arrived) {
         MPI_Get_count(&status, MPI_BYTE, &s->bytes);
         if (s->bytes > s->room) {
-            return dw_fail(err, DW_RUNTIME, "rank %d: the message of rank %d is longer than the %lld bytes expected", m->base.rank,
-                           s->peer, (long long)(s->moved + s->room));
+            return dw_fail(err, DW_RUNTIME, "rank %d: the message of rank %d is longer than the %lld bytes expected",
+                           m->base.rank, s->peer, (long long)(s->moved + s->room));
         }
         code = MPI_Irecv(s->data, s->bytes, MPI_BYTE, s->peer, TAG_DATA, m->comm, &s->request);
     }
@@ -337,7 +337,9 @@ static dw_status meet(mpi_transport *m, dw_error *err)
     MPI_Comm own;
     char host[HOST_BYTES];
     dw_host_name(host, HOST_BYTES);
-    for (int r = 0; r < m->base.size; r++) snprintf(m->hosts[r], HOST_BYTES, "%s", r == m->base.rank ? host : "an unknown host");
+    for (int r = 0; r < m->base.size; r++) {
+        snprintf(m->hosts[r], HOST_BYTES, "%s", r == m->base.rank ? host : "an unknown host");
+    }
     MPI_Comm_idup(MPI_COMM_WORLD, &own, &request);
     DW_TRY(wait_for_all(m, &request, err));
     m->comm = own;

@@ -263,16 +263,24 @@ static void join_task(void *context, int64_t head, int thread)
     count[0] = smaller(total, d->shape->keys);
 }
 
-/* Copies the V rows of the positions that a section names into it. */
+static const char *value_row(const dw_discovery *d, int64_t kv_head, dw_pos position)
+{
+    const dw_block_slot block = {position / DW_BLOCK / dw_shard_shape(d->shard)->ranks};
+    const char *values = dw_shard_values(d->shard, d->layer, kv_head, block);
+    return values + position % DW_BLOCK * d->shape->value_bytes;
+}
+
+/* Copies the V rows of the positions that a section names into it. They lie all over the shard: asked for together first. */
 static void fill_values(const dw_discovery *d, int64_t kv_head, const dw_proposal *section, const dw_pos *positions, int64_t count)
 {
-    const int ranks = dw_shard_shape(d->shard)->ranks;
     for (int64_t n = 0; n < count; n++) {
-        const dw_block_slot block = {positions[n] / DW_BLOCK / ranks};
-        const char *values = dw_shard_values(d->shard, d->layer, kv_head, block);
+        const char *row = value_row(d, kv_head, positions[n]);
+        for (int64_t line = 0; line < d->shape->value_bytes; line += 64) __builtin_prefetch(row + line);
+    }
+    for (int64_t n = 0; n < count; n++) {
         char *row = section->values + n * d->shape->value_stride;
         section->value_positions[n] = positions[n];
-        memcpy(row, values + positions[n] % DW_BLOCK * d->shape->value_bytes, (size_t)d->shape->value_bytes);
+        memcpy(row, value_row(d, kv_head, positions[n]), (size_t)d->shape->value_bytes);
         memset(row + d->shape->value_bytes, 0, (size_t)(d->shape->value_stride - d->shape->value_bytes));
     }
 }

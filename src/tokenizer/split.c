@@ -109,9 +109,9 @@ void dw_splitter_free(dw_splitter *splitter)
     dw_free(splitter);
 }
 
-/* White space is all that a pattern ever gives back, one character after the other and each at most twice; PCRE2 counts that
-   only where it runs without machine code. NO_UTF_CHECK: the caller has checked; PCRE2 would check all of the text again at
-   each piece. */
+/* All that a pattern gives back is white space, one character after the other and each a few times at most. (Without machine
+   code PCRE2 counts those steps; hence the limit.) NO_UTF_CHECK: the caller has checked; PCRE2 would check all of the text
+   again at each piece. */
 static dw_status split_composed(const dw_splitter *splitter, const char *text, int64_t length, dw_piece_function *each,
                                 void *context, dw_error *err)
 {

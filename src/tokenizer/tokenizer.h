@@ -16,7 +16,8 @@ int64_t dw_tokenizer_size(const dw_tokenizer *tokenizer);
 
 /* Ids of text (length bytes, valid UTF-8, may hold U+0000). Nothing is added in front or behind. Strings of control tokens in
    the text become those tokens when parse_special is set, else they are ordinary text; user-defined (added, not special)
-   tokens are always recognised. Between such tokens the text is normalised as the model's tokenizer does (Qwen2: NFC). *ids (dw_free) has *count entries; an empty text gives none.
+   tokens are always recognised. What lies between is normalised as the model's tokenizer does it (qwen2: NFC). *ids (dw_free)
+   has *count entries; an empty text gives none.
    Invalid UTF-8: DW_INPUT "invalid UTF-8 at byte N" (see dw_utf8_check). Cost is linear in length. */
 dw_status dw_tokenize(const dw_tokenizer *tokenizer, const char *text, int64_t length, int parse_special, int32_t **ids,
                       int64_t *count, dw_error *err);

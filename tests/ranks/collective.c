@@ -25,8 +25,8 @@ static void all_checks_on(int ranks)
     char expected[64];
     mpirun_result result = run(ranks, "checks", NULL, NULL);
     snprintf(expected, sizeof expected, "%d ranks agree\n", ranks);
-    cr_assert(result.status == 0 && strcmp(result.out, expected) == 0, "status %d, out '%s', err '%s'", result.status, result.out,
-              result.err);
+    cr_assert(result.status == 0 && strcmp(result.out, expected) == 0, "status %d, out '%s', err '%s'", result.status,
+              result.out, result.err);
     cr_assert_eq(result.left_processes, 0);
     mpirun_free(&result);
 }

@@ -11,7 +11,12 @@
 #include "tests/shared/reference.h"
 #include "tests/shared/session_run.h"
 
+/* AddressSanitizer makes a prefill eight times slower and looks for something else: it gets a short prompt. */
+#ifdef __SANITIZE_ADDRESS__
+enum { PROMPT = 205, GENERATED = 8 };
+#else
 enum { PROMPT = 2999, GENERATED = 8 };
+#endif
 
 typedef struct {
     dw_model *model;

@@ -249,8 +249,8 @@ static int in_list(int rank, int64_t value)
 }
 
 /* Union of two ascending lists without repetitions. context: union_buffers. */
-static dw_status unite(void *context, void *mine, int64_t *mine_bytes, int64_t capacity, const void *theirs, int64_t theirs_bytes,
-                       dw_error *err)
+static dw_status unite(void *context, void *mine, int64_t *mine_bytes, int64_t capacity, const void *theirs,
+                       int64_t theirs_bytes, dw_error *err)
 {
     int32_t *a = mine;
     const int32_t *b = theirs;
@@ -433,7 +433,8 @@ dw_status check_on_simulated_ranks(collective_check *check, int fewest, int most
 {
     const double endless = 60; /* a deadline that is not meant to pass */
     for (int size = fewest; size <= most; size++) {
-        if (run_local_ranks(size, endless, run_or_abort, &check, NULL, err) != DW_OK) return dw_fail_context(err, "%d ranks", size);
+        const dw_status status = run_local_ranks(size, endless, run_or_abort, &check, NULL, err);
+        if (status != DW_OK) return dw_fail_context(err, "%d ranks", size);
     }
     return DW_OK;
 }

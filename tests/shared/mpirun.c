@@ -40,8 +40,8 @@ static dw_status read_all(char **out, FILE *file, dw_error *err)
     rewind(file);
     if (bytes < 0) return dw_fail(err, DW_RUNTIME, "can not read the output of mpirun");
     DW_TRY(DW_ALLOC(out, bytes + 1, "the output of mpirun", err));
-    if (fread(*out, 1, (size_t)bytes, file) != (size_t)bytes) return dw_fail(err, DW_RUNTIME, "can not read the output of mpirun");
-    return DW_OK;
+    if (fread(*out, 1, (size_t)bytes, file) == (size_t)bytes) return DW_OK;
+    return dw_fail(err, DW_RUNTIME, "can not read the output of mpirun");
 }
 
 /* In the child. Every process of the job inherits the mark. */
@@ -133,7 +133,7 @@ static dw_status run_job(mpirun_result *result, int ranks, int seconds, const ch
     result->left_processes = kill_left_processes(mark);
     DW_TRY(waited);
     result->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (result->status == 126 || result->status == 127) return dw_fail(err, DW_RUNTIME, "can not run mpirun (is it installed?)");
+    if (result->status == 126 || result->status == 127) return dw_fail(err, DW_RUNTIME, "can not run mpirun: is it installed?");
     DW_TRY(read_all(&result->out, out, err));
     return read_all(&result->err, err_file, err);
 }

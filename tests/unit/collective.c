@@ -134,8 +134,8 @@ static dw_status shrink(void *context, void *mine, int64_t *mine_bytes, int64_t 
     return keep_mine(context, mine, mine_bytes, capacity, theirs, theirs_bytes, err);
 }
 
-static dw_status refuse(void *context, void *mine, int64_t *mine_bytes, int64_t capacity, const void *theirs, int64_t theirs_bytes,
-                        dw_error *err)
+static dw_status refuse(void *context, void *mine, int64_t *mine_bytes, int64_t capacity, const void *theirs,
+                        int64_t theirs_bytes, dw_error *err)
 {
     keep_mine(context, mine, mine_bytes, capacity, theirs, theirs_bytes, err);
     return dw_fail(err, DW_INPUT, "refused");

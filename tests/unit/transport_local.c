@@ -234,8 +234,8 @@ Test(host_name, fits_any_room)
     cr_assert_eq(none[0], '\0');
 }
 
-static const char *const launch_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "SLURM_STEP_NUM_TASKS",
-                                               "SLURM_NTASKS", "SLURM_PROCID"};
+static const char *const launch_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
+                                               "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_PROCID"};
 
 /* settings: name, value, name, value, ..., NULL */
 static int launched_with(const char *const *settings)
@@ -261,7 +261,7 @@ Test(launch, a_single_rank_or_slurm_without_mpi_does_not_count)
     cr_assert_not(LAUNCHED("OMPI_COMM_WORLD_SIZE", "1", "PMIX_RANK", "0"), "mpirun -n 1");
     cr_assert_not(LAUNCHED("SLURM_STEP_NUM_TASKS", "4", "SLURM_NTASKS", "4", "SLURM_PROCID", "1"), "srun --mpi=none -n 4");
     cr_assert_not(LAUNCHED("SLURM_NTASKS", "4"), "a shell of salloc -n 4");
-    cr_assert_not(LAUNCHED("PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "1", "SLURM_NTASKS", "4"), "an interactive step of salloc -n 4");
+    cr_assert_not(LAUNCHED("PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "1", "SLURM_NTASKS", "4"), "interactive step of salloc");
     cr_assert_not(LAUNCHED("PMI_RANK", "0", "PMI_SIZE", "1"), "srun --mpi=pmi2 -n 1");
     cr_assert_not(LAUNCHED("OMPI_COMM_WORLD_SIZE", "", "PMIX_RANK", ""), "empty values");
 }

@@ -75,7 +75,9 @@ int main(int count, char **arguments)
     if (!dw_transport_mpi_launched() && strcmp(mode, "checks") != 0) return DW_USAGE;
     status = dw_transport_mpi_create(&t, strcmp(mode, "stop") == 0 ? 2.0 : 60.0, &err);
     if (status == DW_OK && strcmp(mode, "checks") == 0) status = run_checks(t, &err);
-    if (status == DW_OK && strcmp(mode, "abort") == 0) status = run_abort(t, rank, (dw_status)strtol(arguments[3], NULL, 10), &err);
+    if (status == DW_OK && strcmp(mode, "abort") == 0) {
+        status = run_abort(t, rank, (dw_status)strtol(arguments[3], NULL, 10), &err);
+    }
     if (status == DW_OK && strcmp(mode, "stop") == 0) status = run_stop(t, rank, arguments[3], &err);
     if (status != DW_OK) {
         fprintf(stderr, "rank %d: %s\n", t == NULL ? -1 : t->rank, err.message);
