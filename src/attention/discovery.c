@@ -8,9 +8,25 @@
 #include "attention/scan.h"
 #include "base/memory.h"
 
-/* Tasks: (kv head) x (slice of the shard's blocks). Every query head keeps a heap of its best keys in each slice, worst at the root, so
-   that most blocks are dismissed by one comparison with their largest score. */
-enum { TASKS_PER_THREAD = 4, MIN_SLICE_BLOCKS = 4 };
+/* Tasks: (kv head) x (slice of the shard's blocks). A task scores its slice, and finds for each query head a bar that at least k of its keys
+   reach: the k-th largest of the maxima of blocks, or of groups of 16 keys. Only the few keys that reach the bar (k and some) are kept and sorted. A heap
+   that sees every key costs as much as the scores themselves (docs/decisions/discovery-bar.md). */
+enum {
+    TASKS_PER_THREAD = 4,
+    MIN_SLICE_BLOCKS = 4,
+    GROUPS = 4,                       /* of a block: keys with the same index mod GROUPS */
+    KEPT_PER_KEY = DW_BLOCK + 1       /* at most k blocks or groups lie above the bar, and k keys at the bar are kept */
+};
+
+/* What a thread writes while it scans a slice. */
+typedef struct {
+    float *scores;  /* [local blocks][G][DW_BLOCK] raw scores of the slice */
+    float *maxima;  /* [G][local blocks][GROUPS] largest scores of the groups */
+    float *weights; /* [DW_BLOCK] */
+    float *order;   /* [local blocks * GROUPS] for finding the bar */
+    int64_t *mass;  /* [G][DW_MASS_WORDS] of the slice */
+    dw_pos *positions; /* [shape->positions_capacity] */
+} scratch;
 
 struct dw_discovery {
     const dw_kernels *kernels;
@@ -19,10 +35,11 @@ struct dw_discovery {
     dw_policy policy;
     int64_t head_dim;
     int64_t max_slices;
+    int64_t local_blocks;  /* of this rank, at most */
     int64_t best_capacity; /* candidates of one head over all slices */
     float scale;
-    float *scores;        /* [threads][2][G][DW_BLOCK] raw scores and weights of one block */
-    dw_candidate *best;   /* [heads][best_capacity] heaps of the slices, back to back; in the end the best keys in order */
+    scratch *thread;
+    dw_candidate *best;   /* [heads][best_capacity] what the slices keep, back to back; in the end the best keys in order */
     int64_t *best_count;  /* [heads][max_slices] */
     int64_t *mass;        /* [heads][max_slices][DW_MASS_WORDS] */
     float *key_norm;      /* [kv_heads][max_slices] */
@@ -34,6 +51,7 @@ struct dw_discovery {
     int64_t layer;
     dw_pos position;
     const float *q;
+    char *message;
     int64_t slices;
     int64_t blocks;
     int64_t forced_count;
@@ -45,11 +63,31 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static dw_status create_scratch(const dw_discovery *d, scratch *s, dw_error *err)
+{
+    const int64_t group = d->shape->group;
+    DW_TRY(DW_ALLOC(&s->scores, d->local_blocks * group * DW_BLOCK, "discovery scratch", err));
+    DW_TRY(DW_ALLOC(&s->maxima, d->local_blocks * group * GROUPS, "discovery scratch", err));
+    DW_TRY(DW_ALLOC(&s->weights, DW_BLOCK, "discovery scratch", err));
+    DW_TRY(DW_ALLOC(&s->order, d->local_blocks * GROUPS, "discovery scratch", err));
+    DW_TRY(DW_ALLOC(&s->positions, d->shape->positions_capacity, "discovery scratch", err));
+    return DW_ALLOC(&s->mass, group * DW_MASS_WORDS, "discovery scratch", err);
+}
+
+static void destroy_scratch(const scratch *s)
+{
+    dw_free(s->scores);
+    dw_free(s->maxima);
+    dw_free(s->weights);
+    dw_free(s->order);
+    dw_free(s->mass);
+    dw_free(s->positions);
+}
+
 dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_pool *pool, const dw_shard_config *config,
                               const dw_policy *policy, const dw_proposal_shape *shape, dw_error *err)
 {
     const int64_t heads = shape->kv_heads * shape->group;
-    const int64_t local_keys = ((config->context / DW_BLOCK) / config->ranks + 2) * DW_BLOCK; /* at most, on any rank */
     const int64_t forced = smaller(smaller(policy->anchor, config->context) + smaller(policy->window, config->context), config->context);
     dw_discovery *d;
     dw_status status;
@@ -61,9 +99,11 @@ dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_
     d->policy = *policy;
     d->head_dim = config->head_dim;
     d->scale = dw_score_scale(config->head_dim);
+    d->local_blocks = config->context / DW_BLOCK / config->ranks + 1;
     d->max_slices = (int64_t)TASKS_PER_THREAD * dw_pool_threads(pool);
-    d->best_capacity = smaller(d->max_slices * shape->keys, local_keys) + 1;
-    DW_TRY_GOTO(status, DW_ALLOC(&d->scores, 2 * dw_pool_threads(pool) * shape->group * DW_BLOCK, "discovery scratch", err), failed);
+    d->best_capacity = smaller(d->max_slices * KEPT_PER_KEY * shape->keys, d->local_blocks * DW_BLOCK);
+    DW_TRY_GOTO(status, DW_ALLOC(&d->thread, dw_pool_threads(pool), "discovery scratch", err), failed);
+    for (int i = 0; i < dw_pool_threads(pool); i++) DW_TRY_GOTO(status, create_scratch(d, &d->thread[i], err), failed);
     DW_TRY_GOTO(status, DW_ALLOC(&d->best, heads * d->best_capacity, "discovery scratch", err), failed);
     DW_TRY_GOTO(status, DW_ALLOC(&d->best_count, heads * d->max_slices, "discovery scratch", err), failed);
     DW_TRY_GOTO(status, DW_ALLOC(&d->mass, heads * d->max_slices * DW_MASS_WORDS, "discovery scratch", err), failed);
@@ -80,7 +120,8 @@ failed:
 void dw_discovery_destroy(dw_discovery *d)
 {
     if (d == NULL) return;
-    dw_free(d->scores);
+    for (int i = 0; d->thread != NULL && i < dw_pool_threads(d->pool); i++) destroy_scratch(&d->thread[i]);
+    dw_free(d->thread);
     dw_free(d->best);
     dw_free(d->best_count);
     dw_free(d->mass);
@@ -90,56 +131,50 @@ void dw_discovery_destroy(dw_discovery *d)
     dw_free(d);
 }
 
-/* Moves heap[i] down until no child is worse than its parent. */
-static void sift_down(dw_candidate *heap, int64_t count, int64_t i)
+/* The k-th largest of count numbers, 1 <= k <= count (quickselect; reorders them). */
+static float kth_largest(float *x, int64_t count, int64_t k)
 {
-    for (;;) {
-        int64_t worst = i;
-        for (int64_t child = 2 * i + 1; child <= 2 * i + 2 && child < count; child++) {
-            if (dw_candidate_better(&heap[worst], &heap[child])) worst = child;
+    int64_t low = 0;
+    int64_t high = count - 1;
+    while (low < high) {
+        const float pivot = x[low + (high - low) / 2];
+        int64_t i = low;
+        int64_t j = high;
+        while (i <= j) {
+            while (x[i] > pivot) i++;
+            while (x[j] < pivot) j--;
+            if (i > j) break;
+            const float moved = x[i];
+            x[i++] = x[j];
+            x[j--] = moved;
         }
-        if (worst == i) return;
-        const dw_candidate moved = heap[i];
-        heap[i] = heap[worst];
-        heap[worst] = moved;
-        i = worst;
+        if (k - 1 <= j) {
+            high = j;
+        } else if (k - 1 >= i) {
+            low = i;
+        } else {
+            break; /* between: equal to the pivot */
+        }
     }
+    return x[k - 1];
 }
 
-static void sift_up(dw_candidate *heap, int64_t i)
+/* Keeps the keys of one block that exceed the bar, and the first k in all that equal it: positions ascend, so later ones lose the tie.
+   equal: how many of those are kept already. Returns how many were added at `out`. */
+static int64_t collect_block(dw_candidate *out, const float *scores, dw_pos start, int64_t visible, float bar, int64_t k, int64_t *equal)
 {
-    while (i > 0 && dw_candidate_better(&heap[(i - 1) / 2], &heap[i])) {
-        const dw_candidate moved = heap[i];
-        heap[i] = heap[(i - 1) / 2];
-        heap[(i - 1) / 2] = moved;
-        i = (i - 1) / 2;
-    }
-}
-
-static void offer(dw_candidate *heap, int64_t *count, int64_t limit, dw_candidate key)
-{
-    if (*count < limit) {
-        heap[*count] = key;
-        sift_up(heap, (*count)++);
-    } else if (key.score > heap[0].score) { /* positions ascend: an equal score comes too late */
-        heap[0] = key;
-        sift_down(heap, limit, 0);
-    }
-}
-
-/* Offers the visible keys of one block to a heap of at most `limit`. top: the largest of their scores. */
-static void offer_block(dw_candidate *heap, int64_t *count, int64_t limit, const float *scores, float top, dw_pos start, int64_t visible)
-{
-    if (limit == 0) return;
-    if (*count == limit && top <= heap[0].score) return;
+    int64_t count = 0;
     for (int64_t from = 0; from < visible; from += DW_LANES) {
         const int64_t end = smaller(from + DW_LANES, visible);
-        const float bar = *count == limit ? heap[0].score : -INFINITY;
-        int any = *count < limit;
-        for (int64_t j = from; j < end; j++) any |= scores[j] > bar; /* vectorised: most groups end here */
+        int any = 0;
+        for (int64_t j = from; j < end; j++) any |= scores[j] >= bar; /* vectorised: most groups end here */
         if (!any) continue;
-        for (int64_t j = from; j < end; j++) offer(heap, count, limit, (dw_candidate){.position = start + j, .score = scores[j]});
+        for (int64_t j = from; j < end; j++) {
+            if (scores[j] < bar || (scores[j] == bar && (*equal)++ >= k)) continue;
+            out[count++] = (dw_candidate){.position = start + j, .score = scores[j]};
+        }
     }
+    return count;
 }
 
 static int is_forced(const dw_discovery *d, dw_pos position)
@@ -182,60 +217,112 @@ static void keep_forced_scores(const dw_discovery *d, int64_t kv_head, const flo
     }
 }
 
-/* First candidate of a slice's heap in a head's array, and the most it may hold. */
-static int64_t heap_offset(const dw_discovery *d, int64_t slice)
+static int64_t slice_start(const dw_discovery *d, int64_t slice)
+{
+    return d->blocks * slice / d->slices;
+}
+
+/* Where a slice keeps its candidates in a head's array: room for all its keys, or for what can reach the bar. */
+static int64_t best_offset(const dw_discovery *d, int64_t slice)
 {
     int64_t offset = 0;
     for (int64_t s = 0; s < slice; s++) {
-        const int64_t blocks = d->blocks * (s + 1) / d->slices - d->blocks * s / d->slices;
-        offset += smaller(d->shape->keys, blocks * DW_BLOCK);
+        const int64_t keys = (slice_start(d, s + 1) - slice_start(d, s)) * DW_BLOCK;
+        offset += smaller(KEPT_PER_KEY * d->shape->keys, keys);
     }
     return offset;
+}
+
+static int64_t visible_keys(const dw_discovery *d, int64_t block)
+{
+    return smaller(DW_BLOCK, d->position + 1 - dw_shard_block_start(d->shard, (dw_block_slot){block}));
+}
+
+/* Scores one block, number n of the slice, for the query heads of a group: masses, group maxima, forced positions. Returns the largest
+   |K|_2 of the block. */
+static float score_block(dw_discovery *d, const scratch *s, int64_t kv_head, int64_t block, int64_t n)
+{
+    const int64_t group = d->shape->group;
+    const dw_block_slot slot = {block};
+    const dw_type type = dw_shard_shape(d->shard)->key_type;
+    const int64_t visible = visible_keys(d, block);
+    const uint64_t mask = visible == DW_BLOCK ? UINT64_MAX : ((uint64_t)1 << visible) - 1;
+    float *scores = s->scores + n * group * DW_BLOCK;
+    d->kernels->scores[type](scores, d->q + kv_head * group * d->head_dim, d->head_dim, (int)group,
+                             dw_shard_keys(d->shard, d->layer, kv_head, slot), (int)d->head_dim);
+    for (int64_t i = 0; i < group; i++) {
+        float *maxima = s->maxima + (i * d->local_blocks + n) * GROUPS;
+        float lane_maxima[DW_LANES];
+        int32_t exponent;
+        float sum;
+        const float top = d->kernels->weights(s->weights, scores + i * DW_BLOCK, d->scale, mask, &exponent, &sum, lane_maxima);
+        if (!(fabsf(top * d->scale) < (float)DW_MAX_SCORE_BITS)) {
+            atomic_store(&d->bad_head, kv_head * group + i);
+            return 0.0f;
+        }
+        dw_partial_add(d->kernels, s->mass + i * DW_MASS_WORDS, 1, exponent, NULL, sum, 0);
+        for (int g = 0; g < GROUPS; g++) {
+            maxima[g] = lane_maxima[g];
+            for (int l = g + GROUPS; l < DW_LANES; l += GROUPS) maxima[g] = lane_maxima[l] > maxima[g] ? lane_maxima[l] : maxima[g];
+        }
+    }
+    keep_forced_scores(d, kv_head, scores, dw_shard_block_start(d->shard, slot), visible);
+    return dw_shard_key_norm(d->shard, d->layer, kv_head, slot, visible);
+}
+
+/* A score that at least k keys of the slice reach, for query head i of a group; -infinity when the slice is too small to tell. The k-th
+   largest of some more than k maxima is the best bar for its price. */
+static float find_bar(const scratch *s, const float *maxima, int64_t blocks, int64_t k)
+{
+    const int64_t merged = blocks >= 2 * k ? GROUPS : 1; /* maxima of whole blocks will do */
+    const int64_t count = blocks * GROUPS / merged;
+    if (count <= k) return -INFINITY;
+    for (int64_t n = 0; n < count; n++) {
+        s->order[n] = maxima[n * merged];
+        for (int64_t g = 1; g < merged; g++) s->order[n] = maxima[n * merged + g] > s->order[n] ? maxima[n * merged + g] : s->order[n];
+    }
+    return kth_largest(s->order, count, k);
+}
+
+/* Keeps what reaches the bar among the `blocks` blocks of a slice, for query head i of a group. Returns how many keys those are. */
+static int64_t collect_slice(const dw_discovery *d, const scratch *s, int64_t i, int64_t first, int64_t blocks, dw_candidate *out)
+{
+    const float *maxima = s->maxima + i * d->local_blocks * GROUPS;
+    const int64_t k = d->shape->keys;
+    const float bar = k == 0 ? INFINITY : find_bar(s, maxima, blocks, k);
+    int64_t equal = 0;
+    int64_t count = 0;
+    for (int64_t n = 0; n < blocks; n++) {
+        const float *block = maxima + n * GROUPS;
+        const float *scores = s->scores + (n * d->shape->group + i) * DW_BLOCK;
+        if (block[0] < bar && block[1] < bar && block[2] < bar && block[3] < bar) continue;
+        count += collect_block(out + count, scores, dw_shard_block_start(d->shard, (dw_block_slot){first + n}),
+                               visible_keys(d, first + n), bar, k, &equal);
+    }
+    return count;
 }
 
 static void discover_task(void *context, int64_t task, int thread)
 {
     dw_discovery *d = context;
-    const dw_shard_config *config = dw_shard_shape(d->shard);
+    const scratch *s = &d->thread[thread];
     const int64_t group = d->shape->group;
     const int64_t kv_head = task / d->slices;
     const int64_t slice = task % d->slices;
-    const int64_t offset = heap_offset(d, slice);
-    const int64_t limit = heap_offset(d, slice + 1) - offset;
-    float *scores = d->scores + thread * 2 * group * DW_BLOCK;
-    float *weights = scores + group * DW_BLOCK;
-    float *key_norm = &d->key_norm[kv_head * d->max_slices + slice];
-
-    *key_norm = 0.0f;
-    for (int64_t i = 0; i < group; i++) {
-        const int64_t at = (kv_head * group + i) * d->max_slices + slice;
-        d->best_count[at] = 0;
-        dw_partial_clear(d->mass + at * DW_MASS_WORDS, 1);
+    const int64_t first = slice_start(d, slice);
+    const int64_t blocks = slice_start(d, slice + 1) - first;
+    float key_norm = 0.0f;
+    for (int64_t i = 0; i < group; i++) dw_partial_clear(s->mass + i * DW_MASS_WORDS, 1);
+    for (int64_t n = 0; n < blocks; n++) {
+        const float norm = score_block(d, s, kv_head, first + n, n);
+        if (norm > key_norm) key_norm = norm;
     }
-    for (int64_t b = d->blocks * slice / d->slices; b < d->blocks * (slice + 1) / d->slices; b++) {
-        const dw_block_slot block = {b};
-        const dw_pos start = dw_shard_block_start(d->shard, block);
-        const int64_t visible = smaller(DW_BLOCK, d->position + 1 - start);
-        const uint64_t mask = visible == DW_BLOCK ? UINT64_MAX : ((uint64_t)1 << visible) - 1;
-        const float norm = dw_shard_key_norm(d->shard, d->layer, kv_head, block, visible);
-        if (norm > *key_norm) *key_norm = norm;
-        d->kernels->scores[config->key_type](scores, d->q + kv_head * group * d->head_dim, d->head_dim, (int)group,
-                                             dw_shard_keys(d->shard, d->layer, kv_head, block), (int)d->head_dim);
-        for (int64_t i = 0; i < group; i++) {
-            const int64_t head = kv_head * group + i;
-            const int64_t at = head * d->max_slices + slice;
-            int32_t exponent;
-            float sum;
-            const float top = d->kernels->weights(weights, scores + i * DW_BLOCK, d->scale, mask, &exponent, &sum);
-            if (!(fabsf(top * d->scale) < (float)DW_MAX_SCORE_BITS)) {
-                atomic_store(&d->bad_head, head);
-                return;
-            }
-            dw_partial_add(d->kernels, d->mass + at * DW_MASS_WORDS, 1, exponent, NULL, sum, 0);
-            offer_block(d->best + head * d->best_capacity + offset, &d->best_count[at], limit, scores + i * DW_BLOCK, top, start,
-                        visible);
-        }
-        keep_forced_scores(d, kv_head, scores, start, visible);
+    d->key_norm[kv_head * d->max_slices + slice] = key_norm;
+    for (int64_t i = 0; i < group; i++) {
+        const int64_t head = kv_head * group + i;
+        const int64_t at = head * d->max_slices + slice;
+        memcpy(d->mass + at * DW_MASS_WORDS, s->mass + i * DW_MASS_WORDS, DW_MASS_WORDS * sizeof *s->mass);
+        d->best_count[at] = collect_slice(d, s, i, first, blocks, d->best + head * d->best_capacity + best_offset(d, slice));
     }
 }
 
@@ -255,7 +342,7 @@ static void join_task(void *context, int64_t head, int thread)
     int64_t total = count[0];
     (void)thread;
     for (int64_t s = 1; s < d->slices; s++) {
-        memmove(best + total, best + heap_offset(d, s), (size_t)count[s] * sizeof *best);
+        memmove(best + total, best + best_offset(d, s), (size_t)count[s] * sizeof *best);
         total += count[s];
         dw_partial_merge(mass, mass + s * DW_MASS_WORDS, 1);
     }
@@ -285,11 +372,14 @@ static void fill_values(const dw_discovery *d, int64_t kv_head, const dw_proposa
     }
 }
 
-/* Writes the section of one kv head; returns its length. counts: [G] scratch. */
-static int64_t write_section(const dw_discovery *d, int64_t kv_head, void *at)
+/* Writes the section of one kv head where the longest sections before it would end. */
+static void section_task(void *context, int64_t kv_head, int thread)
 {
+    const dw_discovery *d = context;
+    dw_pos *positions = d->thread[thread].positions;
     const int64_t group = d->shape->group;
-    int64_t *counts = (int64_t *)at + 4 + group * DW_MASS_WORDS; /* their place in the section */
+    char *at = d->message + kv_head * (d->shape->capacity / d->shape->kv_heads);
+    int64_t *counts = (int64_t *)(void *)at + 4 + group * DW_MASS_WORDS; /* their place in the section */
     int64_t values;
     dw_proposal section;
     dw_candidate *top;
@@ -311,17 +401,29 @@ static int64_t write_section(const dw_discovery *d, int64_t kv_head, void *at)
         memcpy(top, d->best + head * d->best_capacity, (size_t)counts[i] * sizeof *top);
         top += counts[i];
     }
-    values = dw_proposal_positions(d->shape, &section, d->shape->positions);
+    values = dw_proposal_positions(d->shape, &section, positions);
     section = dw_proposal_begin(d->shape, at, d->forced_count, counts, values);
-    fill_values(d, kv_head, &section, d->shape->positions, values);
-    return *section.bytes;
+    fill_values(d, kv_head, &section, positions, values);
+}
+
+/* Moves the sections together; returns the length of the message. */
+static int64_t join_sections(const dw_discovery *d)
+{
+    char *end = d->message;
+    for (int64_t g = 0; g < d->shape->kv_heads; g++) {
+        char *section = d->message + g * (d->shape->capacity / d->shape->kv_heads);
+        const int64_t bytes = *dw_proposal_view(d->shape, section).bytes;
+        if (end != section) memmove(end, section, (size_t)bytes);
+        end += bytes;
+    }
+    return end - d->message;
 }
 
 dw_status dw_discover(dw_discovery *d, const dw_shard *shard, int64_t layer, dw_pos position, const float *q, void *message,
                       int64_t *bytes, dw_error *err)
 {
     const int64_t heads = d->shape->kv_heads * d->shape->group;
-    char *at = message;
+    d->message = message;
     d->shard = shard;
     d->layer = layer;
     d->position = position;
@@ -339,7 +441,7 @@ dw_status dw_discover(dw_discovery *d, const dw_shard *shard, int64_t layer, dw_
                        (long long)atomic_load(&d->bad_head));
     }
     dw_pool_run(d->pool, heads, join_task, d);
-    for (int64_t g = 0; g < d->shape->kv_heads; g++) at += write_section(d, g, at);
-    *bytes = at - (char *)message;
+    dw_pool_run(d->pool, d->shape->kv_heads, section_task, d);
+    *bytes = join_sections(d);
     return DW_OK;
 }

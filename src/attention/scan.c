@@ -131,7 +131,8 @@ static void scan_block(dw_scan *scan, const scratch *s, const float *q, int64_t 
         const dw_pos visible = scan->queries->first + t0 + i / scan->group - start + 1;
         const uint64_t mask = visible >= DW_BLOCK ? UINT64_MAX : ((uint64_t)1 << visible) - 1;
         float *w = s->w + i * DW_BLOCK;
-        const float top = scan->kernels->weights(w, w, scan->scale, mask, &s->exponent[i], &s->sum[i]);
+        float maxima[DW_LANES];
+        const float top = scan->kernels->weights(w, w, scan->scale, mask, &s->exponent[i], &s->sum[i], maxima);
         if (!(fabsf(top * scan->scale) < (float)DW_MAX_SCORE_BITS)) {
             atomic_store(&scan->bad_head, kv_head * scan->group + i % scan->group);
             return;

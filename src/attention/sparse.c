@@ -114,6 +114,7 @@ static void add_block(const dw_sparse *sparse, const scratch *s, const dw_propos
     float scores[DW_BLOCK] = {0};
     float weights[DW_BLOCK];
     float packed[DW_BLOCK];
+    float maxima[DW_LANES];
     uint64_t mask = 0;
     int32_t exponent;
     float sum;
@@ -123,7 +124,7 @@ static void add_block(const dw_sparse *sparse, const scratch *s, const dw_propos
         mask |= (uint64_t)1 << set[n].position % DW_BLOCK;
         memcpy(s->values + n * value_bytes, section->values + row * sparse->shape->value_stride, (size_t)value_bytes);
     }
-    sparse->kernels->weights(weights, scores, sparse->scale, mask, &exponent, &sum);
+    sparse->kernels->weights(weights, scores, sparse->scale, mask, &exponent, &sum, maxima);
     for (int64_t n = 0; n < count; n++) packed[n] = weights[set[n].position % DW_BLOCK];
     sparse->kernels->values[sparse->value_type](s->o, packed, 1, s->values, (int)sparse->head_dim, 0, (int)count - 1);
     dw_partial_add(sparse->kernels, s->partial, sparse->head_dim + 1, exponent, s->o, sum, value_exponent);

@@ -103,15 +103,17 @@ INLINE float sum_halves(__m256 low, __m256 high)
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
-float dw_weights_avx2(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum)
+float dw_weights_avx2(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum, float *maxima)
 {
     const __m256 lowest = _mm256_set1_ps(-INFINITY);
-    __m256 best = lowest;
+    __m256 best[2] = {lowest, lowest};
     __m256 total[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
     for (int j = 0; j < 8; j++) {
-        best = _mm256_max_ps(best, _mm256_blendv_ps(lowest, _mm256_loadu_ps(s + 8 * j), expand_mask(mask >> 8 * j)));
+        best[j & 1] = _mm256_max_ps(best[j & 1], _mm256_blendv_ps(lowest, _mm256_loadu_ps(s + 8 * j), expand_mask(mask >> 8 * j)));
     }
-    const float top = largest(best);
+    _mm256_storeu_ps(maxima, best[0]);
+    _mm256_storeu_ps(maxima + 8, best[1]);
+    const float top = largest(_mm256_max_ps(best[0], best[1]));
     const float e = ceilf(top * scale);
     const __m256 minus_e = _mm256_set1_ps(-e);
     *exponent = fabsf(e) <= (float)DW_MAX_SCORE_BITS ? (int32_t)e : 0;

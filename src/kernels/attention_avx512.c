@@ -92,7 +92,7 @@ INLINE float sum_halves(__m512 x)
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
-float dw_weights_avx512(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum)
+float dw_weights_avx512(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum, float *maxima)
 {
     const __m512 lowest = _mm512_set1_ps(-INFINITY);
     __m512 x[WIDTH];
@@ -101,6 +101,7 @@ float dw_weights_avx512(float *w, const float *s, float scale, uint64_t mask, in
         x[j] = _mm512_mask_loadu_ps(lowest, (__mmask16)(mask >> 16 * j), s + 16 * j);
         best = _mm512_max_ps(best, x[j]);
     }
+    _mm512_storeu_ps(maxima, best);
     const float top = _mm512_reduce_max_ps(best);
     const float e = ceilf(top * scale);
     const __m512 minus_e = _mm512_set1_ps(-e);

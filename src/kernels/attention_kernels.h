@@ -8,7 +8,8 @@
     void dw_scores_f32_##isa(float *out, const float *q, int64_t q_stride, int n, const void *k, int d);              \
     void dw_scores_f16_##isa(float *out, const float *q, int64_t q_stride, int n, const void *k, int d);              \
     void dw_scores_bf16_##isa(float *out, const float *q, int64_t q_stride, int n, const void *k, int d);             \
-    float dw_weights_##isa(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum);      \
+    float dw_weights_##isa(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum,       \
+                           float *maxima);                                                                            \
     void dw_values_f32_##isa(float *out, const float *w, int n, const void *v, int d, int first, int last);           \
     void dw_values_f16_##isa(float *out, const float *w, int n, const void *v, int d, int first, int last);           \
     void dw_values_bf16_##isa(float *out, const float *w, int n, const void *v, int d, int first, int last);          \

@@ -51,14 +51,16 @@ void dw_scores_bf16_scalar(float *out, const float *q, int64_t q_stride, int n, 
     scores(out, q, q_stride, n, k, d, element_bf16);
 }
 
-float dw_weights_scalar(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum)
+float dw_weights_scalar(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum, float *maxima)
 {
     float lane[DW_LANES] = {0};
     float best = -INFINITY;
     float e;
+    for (int l = 0; l < DW_LANES; l++) maxima[l] = -INFINITY;
     for (int j = 0; j < DW_BLOCK; j++) {
-        if ((mask >> j & 1) != 0 && s[j] > best) best = s[j];
+        if ((mask >> j & 1) != 0 && s[j] > maxima[j % DW_LANES]) maxima[j % DW_LANES] = s[j];
     }
+    for (int l = 0; l < DW_LANES; l++) best = maxima[l] > best ? maxima[l] : best;
     e = ceilf(best * scale);
     *exponent = fabsf(e) <= (float)DW_MAX_SCORE_BITS ? (int32_t)e : 0; /* out of range is the caller's to report */
     for (int j = 0; j < DW_BLOCK; j++) {

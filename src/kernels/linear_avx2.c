@@ -308,3 +308,24 @@ void dw_linear_tile_avx2(float *y, int64_t y_stride, const float *w, int64_t w_s
         }
     }
 }
+
+#define DEFINE_FALLBACK(type)                                                                                                  \
+    void dw_linear_##type##_avx2(float *y, int64_t y_stride, const void *w, int64_t outputs, const float *x,                   \
+                                 int64_t x_stride, int rows, int64_t inputs)                                                   \
+    {                                                                                                                          \
+        dw_linear_##type##_scalar(y, y_stride, w, outputs, x, x_stride, rows, inputs);                                         \
+    }                                                                                                                          \
+    void dw_dequantize_##type##_avx2(float *out, const void *row, int64_t inputs)                                              \
+    {                                                                                                                          \
+        dw_dequantize_##type##_scalar(out, row, inputs);                                                                       \
+    }
+DEFINE_FALLBACK(q4_0)
+DEFINE_FALLBACK(q5_0)
+DEFINE_FALLBACK(q5_1)
+DEFINE_FALLBACK(q2_k)
+DEFINE_FALLBACK(q3_k)
+DEFINE_FALLBACK(q4_k)
+DEFINE_FALLBACK(q5_k)
+DEFINE_FALLBACK(q6_k)
+DEFINE_FALLBACK(iq4_nl)
+DEFINE_FALLBACK(iq4_xs)

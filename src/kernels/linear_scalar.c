@@ -1,61 +1,24 @@
 /* The definition of linear layers in portable C: made to be read, not to be fast. */
 #include <math.h>
 
-#include "kernels/f16.h"
 #include "kernels/kernels.h"
 #include "kernels/linear_kernels.h"
 
-enum { PIECE = 32 }; /* numbers widened at a time: a block of the quantised types */
+enum { PIECE = 256 }; /* numbers widened at a time: whole blocks of every type */
 
-static void widen_q8_0(float out[PIECE], const dw_q8_0 *block)
+/* out = numbers first..first+count-1 of a row; both are multiples of the type's block. */
+static void widen(float *out, dw_type type, const void *row, int64_t first, int64_t count)
 {
-    const float d = dw_f32_of_f16(block->d);
-    for (int i = 0; i < PIECE; i++) out[i] = d * (float)block->q[i];
-}
-
-static void widen_q4_1(float out[PIECE], const dw_q4_1 *block)
-{
-    const float d = dw_f32_of_f16(block->d);
-    const float m = dw_f32_of_f16(block->m);
-    for (int i = 0; i < PIECE / 2; i++) {
-        out[i] = fmaf(d, (float)(block->q[i] & 15), m);
-        out[i + PIECE / 2] = fmaf(d, (float)(block->q[i] >> 4), m);
-    }
-}
-
-/* out = numbers first..first+PIECE-1 of a row, +0 from `inputs` on. first is a multiple of PIECE. */
-static void widen(float out[PIECE], dw_type type, const void *row, int64_t first, int64_t inputs)
-{
-    const int64_t count = inputs - first < PIECE ? inputs - first : PIECE;
-    if (type == DW_Q8_0) {
-        widen_q8_0(out, (const dw_q8_0 *)row + first / PIECE);
-        return;
-    }
-    if (type == DW_Q4_1) {
-        widen_q4_1(out, (const dw_q4_1 *)row + first / PIECE);
-        return;
-    }
-    for (int64_t i = 0; i < PIECE; i++) {
-        if (i >= count) {
-            out[i] = 0.0f;
-        } else if (type == DW_F32) {
-            out[i] = ((const float *)row)[first + i];
-        } else if (type == DW_F16) {
-            out[i] = dw_f32_of_f16(((const uint16_t *)row)[first + i]);
-        } else {
-            out[i] = dw_f32_of_bf16(((const uint16_t *)row)[first + i]);
-        }
+    const int64_t numbers = dw_types[type].elements;
+    for (int64_t i = 0; i < count; i += numbers) {
+        dw_widen_block_scalar(out + i, type, (const char *)row + (first + i) / numbers * dw_types[type].bytes);
     }
 }
 
 static void dequantize(float *out, dw_type type, const void *row, int64_t inputs)
 {
-    const int64_t padded = dw_padded(inputs);
-    for (int64_t first = 0; first < padded; first += PIECE) {
-        float piece[PIECE];
-        widen(piece, type, row, first, inputs);
-        for (int64_t i = 0; i < PIECE && first + i < padded; i++) out[first + i] = piece[i];
-    }
+    widen(out, type, row, 0, inputs);
+    for (int64_t i = inputs; i < dw_padded(inputs); i++) out[i] = 0.0f;
 }
 
 static float add_in_halves(float lane[DW_LANES])
@@ -68,14 +31,13 @@ static float add_in_halves(float lane[DW_LANES])
 
 static float dot(dw_type type, const void *row, const float *x, int64_t inputs)
 {
-    const int64_t padded = dw_padded(inputs);
     float lane[DW_LANES] = {0};
-    for (int64_t first = 0; first < padded; first += PIECE) {
+    for (int64_t first = 0; first < inputs; first += PIECE) {
+        const int64_t count = inputs - first < PIECE ? inputs - first : PIECE;
         float w[PIECE];
-        widen(w, type, row, first, inputs);
-        for (int64_t i = 0; i < PIECE && first + i < padded; i++) {
-            lane[i % DW_LANES] = fmaf(w[i], x[first + i], lane[i % DW_LANES]);
-        }
+        widen(w, type, row, first, count);
+        for (int64_t i = count; i < dw_padded(count); i++) w[i] = 0.0f;
+        for (int64_t i = 0; i < dw_padded(count); i++) lane[i % DW_LANES] = fmaf(w[i], x[first + i], lane[i % DW_LANES]);
     }
     return add_in_halves(lane);
 }
@@ -89,22 +51,18 @@ static void linear(dw_type type, float *y, int64_t y_stride, const void *w, int6
     }
 }
 
-#define DEFINE_SLOTS(TYPE, type)                                                                                               \
-    void dw_linear_##type##_scalar(float *y, int64_t y_stride, const void *w, int64_t outputs, const float *x,                 \
-                                   int64_t x_stride, int rows, int64_t inputs)                                                 \
+#define DEFINE_SLOTS(TYPE, type, isa)                                                                                          \
+    void dw_linear_##type##_##isa(float *y, int64_t y_stride, const void *w, int64_t outputs, const float *x,                  \
+                                  int64_t x_stride, int rows, int64_t inputs)                                                  \
     {                                                                                                                          \
-        linear(TYPE, y, y_stride, w, outputs, x, x_stride, rows, inputs);                                                      \
+        linear(DW_##TYPE, y, y_stride, w, outputs, x, x_stride, rows, inputs);                                                 \
     }                                                                                                                          \
-    void dw_dequantize_##type##_scalar(float *out, const void *row, int64_t inputs)                                            \
+    void dw_dequantize_##type##_##isa(float *out, const void *row, int64_t inputs)                                             \
     {                                                                                                                          \
-        dequantize(out, TYPE, row, inputs);                                                                                    \
+        dequantize(out, DW_##TYPE, row, inputs);                                                                               \
     }
 
-DEFINE_SLOTS(DW_F32, f32)
-DEFINE_SLOTS(DW_F16, f16)
-DEFINE_SLOTS(DW_BF16, bf16)
-DEFINE_SLOTS(DW_Q8_0, q8_0)
-DEFINE_SLOTS(DW_Q4_1, q4_1)
+DW_EACH_TYPE(DEFINE_SLOTS, scalar)
 
 void dw_linear_tile_scalar(float *y, int64_t y_stride, const float *w, int64_t w_stride, int64_t outputs, const float *x,
                            int64_t x_stride, int64_t rows, int64_t inputs)

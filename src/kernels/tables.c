@@ -6,20 +6,15 @@
 #include "kernels/linear_kernels.h"
 #include "kernels/math_kernels.h"
 
+#define LINEAR(TYPE, type, isa) [DW_##TYPE] = dw_linear_##type##_##isa,
+#define DEQUANTIZE(TYPE, type, isa) [DW_##TYPE] = dw_dequantize_##type##_##isa,
+
 /* The table of one instruction set. The KV cache has no quantised types: their slots of scores and values stay NULL. */
 #define TABLE(isa)                                                                                                             \
     {                                                                                                                          \
         .name = #isa,                                                                                                          \
-        .linear = {[DW_F32] = dw_linear_f32_##isa,                                                                             \
-                   [DW_F16] = dw_linear_f16_##isa,                                                                             \
-                   [DW_BF16] = dw_linear_bf16_##isa,                                                                           \
-                   [DW_Q8_0] = dw_linear_q8_0_##isa,                                                                           \
-                   [DW_Q4_1] = dw_linear_q4_1_##isa},                                                                          \
-        .dequantize = {[DW_F32] = dw_dequantize_f32_##isa,                                                                     \
-                       [DW_F16] = dw_dequantize_f16_##isa,                                                                     \
-                       [DW_BF16] = dw_dequantize_bf16_##isa,                                                                   \
-                       [DW_Q8_0] = dw_dequantize_q8_0_##isa,                                                                   \
-                       [DW_Q4_1] = dw_dequantize_q4_1_##isa},                                                                  \
+        .linear = {DW_EACH_TYPE(LINEAR, isa)},                                                                                 \
+        .dequantize = {DW_EACH_TYPE(DEQUANTIZE, isa)},                                                                         \
         .linear_tile = dw_linear_tile_##isa,                                                                                   \
         .exp2 = dw_exp2_##isa,                                                                                                 \
         .silu_mul = dw_silu_mul_##isa,                                                                                         \

@@ -4,9 +4,27 @@
 
 #include <stdint.h>
 
-typedef enum { DW_F32, DW_F16, DW_BF16, DW_Q8_0, DW_Q4_1, DW_TYPE_COUNT } dw_type;
+typedef enum {
+    DW_F32,
+    DW_F16,
+    DW_BF16,
+    DW_Q4_0,
+    DW_Q4_1,
+    DW_Q5_0,
+    DW_Q5_1,
+    DW_Q8_0,
+    DW_Q2_K,
+    DW_Q3_K,
+    DW_Q4_K,
+    DW_Q5_K,
+    DW_Q6_K,
+    DW_IQ4_NL,
+    DW_IQ4_XS,
+    DW_TYPE_COUNT
+} dw_type;
 
-/* A type stores `elements` numbers in `bytes` bytes, block after block. GGUF numbers the types as ggml does. */
+/* A type stores `elements` numbers in `bytes` bytes, block after block (kernels/blocks.h). GGUF numbers the types as ggml
+   does. */
 typedef struct {
     const char *name; /* as users write it: "F32", "Q4_1" */
     int elements;

@@ -38,13 +38,15 @@ void dw_rope_angles(float *cosine, float *sine, int64_t position, int64_t dims, 
     }
 }
 
-void dw_rope(float *head, const float *cosine, const float *sine, int64_t dims)
+void dw_rope(float *head, const float *cosine, const float *sine, int64_t dims, int halves)
 {
+    const int64_t step = halves ? 1 : 2;            /* from one pair's first number to the next pair's */
+    const int64_t partner = halves ? dims / 2 : 1; /* from a pair's first number to its second */
     for (int64_t i = 0; i < dims / 2; i++) {
-        const float a = head[2 * i];
-        const float b = head[2 * i + 1];
-        head[2 * i] = a * cosine[i] - b * sine[i];
-        head[2 * i + 1] = a * sine[i] + b * cosine[i];
+        const float a = head[step * i];
+        const float b = head[step * i + partner];
+        head[step * i] = a * cosine[i] - b * sine[i];
+        head[step * i + partner] = a * sine[i] + b * cosine[i];
     }
 }
 

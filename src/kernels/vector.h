@@ -16,8 +16,9 @@ void dw_vector_add(float *y, const float *x, int64_t n);
    rounded to float (RoPE, arXiv 2104.09864). */
 void dw_rope_angles(float *cosine, float *sine, int64_t position, int64_t dims, double base);
 
-/* Rotates the first dims numbers of one head in place, pairs (2i, 2i+1): (a c - b s, a s + b c). */
-void dw_rope(float *head, const float *cosine, const float *sine, int64_t dims);
+/* Rotates the first dims numbers of one head in place: pair i, (a, b), becomes (a c - b s, a s + b c). Pairs are neighbours (2i, 2i+1), or
+   with `halves` (i, i + dims/2). */
+void dw_rope(float *head, const float *cosine, const float *sine, int64_t dims, int halves);
 
 /* Largest |x[i]|, or +infinity if any x[i] is infinite or NaN. */
 float dw_largest(const float *x, int64_t n);

@@ -121,15 +121,26 @@ static void norm(dw_forward *f, const float *gain, int64_t rows)
     dw_pool_run(f->pool, rows, norm_task, f);
 }
 
+/* Biases and rotary angles of one row of q, k, v. */
 static void rope_task(void *context, int64_t row, int thread)
 {
     const dw_forward *f = context;
     const dw_model *m = f->model;
+    const dw_layer *l = f->layer;
+    const int halves = m->family->rope_pairs == DW_ROPE_HALVES;
     const float *cosine = f->cosine + row * (m->rope_dims / 2);
     const float *sine = f->sine + row * (m->rope_dims / 2);
+    float *q = f->q + row * m->heads * m->head_dim;
+    float *k = f->k + row * m->kv_heads * m->head_dim;
+    float *v = f->v + row * m->kv_heads * m->head_dim;
     (void)thread;
-    for (int64_t h = 0; h < m->heads; h++) dw_rope(f->q + (row * m->heads + h) * m->head_dim, cosine, sine, m->rope_dims);
-    for (int64_t h = 0; h < m->kv_heads; h++) dw_rope(f->k + (row * m->kv_heads + h) * m->head_dim, cosine, sine, m->rope_dims);
+    if (l->q_bias != NULL) {
+        dw_vector_add(q, l->q_bias, m->heads * m->head_dim);
+        dw_vector_add(k, l->k_bias, m->kv_heads * m->head_dim);
+        dw_vector_add(v, l->v_bias, m->kv_heads * m->head_dim);
+    }
+    for (int64_t h = 0; h < m->heads; h++) dw_rope(q + h * m->head_dim, cosine, sine, m->rope_dims, halves);
+    for (int64_t h = 0; h < m->kv_heads; h++) dw_rope(k + h * m->head_dim, cosine, sine, m->rope_dims, halves);
 }
 
 static void residual_task(void *context, int64_t row, int thread)
@@ -153,6 +164,7 @@ static dw_status attention_half(dw_forward *f, int64_t layer, const dw_rows *row
     const dw_model *m = f->model;
     const dw_layer *l = &m->layer[layer];
     double start = dw_now();
+    f->layer = l;
     norm(f, l->attention_norm, own);
     linear(f, f->q, m->heads * m->head_dim, &l->q, f->normed, f->hidden_stride, own);
     linear(f, f->k, m->kv_heads * m->head_dim, &l->k, f->normed, f->hidden_stride, own);

@@ -224,7 +224,7 @@ dw_string dw_gguf_tensor_name(const dw_gguf *file, int64_t i)
 static dw_status refuse_type(const dw_gguf *file, const char *name, uint32_t id, dw_error *err)
 {
     const dw_ggml_type *type = dw_ggml_type_by_id(id);
-    char supported[64] = "";
+    char supported[128] = "";
     for (int t = 0; t < DW_TYPE_COUNT; t++) {
         const size_t used = strlen(supported);
         snprintf(supported + used, sizeof supported - used, "%s%s", t > 0 ? ", " : "", dw_types[t].name);

@@ -16,28 +16,28 @@
 #define MAX_CONTEXT ((int64_t)1 << 34)
 enum { MIN_VALUE_EXPONENT = -60, MAX_VALUE_EXPONENT = 120 };
 
-static const char *const llama_keys[] = { /* read, or without influence on results */
-    "llama.block_count", "llama.context_length", "llama.embedding_length", "llama.feed_forward_length",
-    "llama.attention.head_count", "llama.attention.head_count_kv", "llama.attention.key_length",
-    "llama.attention.value_length", "llama.attention.layer_norm_rms_epsilon", "llama.rope.dimension_count",
-    "llama.rope.freq_base", "llama.vocab_size", "llama.tensor_data_layout", "llama.rope.scaling.original_context_length",
-    "llama.rope.scaling.finetuned",
+/* Metadata keys behind "FAMILY.": read, or without influence on results. */
+static const char *const known_keys[] = {
+    "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count", "attention.head_count_kv",
+    "attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon", "rope.dimension_count", "rope.freq_base",
+    "vocab_size", "tensor_data_layout", "rope.scaling.original_context_length", "rope.scaling.finetuned",
 };
 
 /* Switches that may only stand at the value that changes nothing. */
 static const struct {
     const char *key;
     double neutral;
-} llama_neutral[] = {
-    {"llama.expert_count", 0},       {"llama.expert_used_count", 0},       {"llama.attention.sliding_window", 0},
-    {"llama.rope.scaling.factor", 1}, {"llama.rope.scaling.attn_factor", 1}, {"llama.rope.scale_linear", 1},
+} neutral_keys[] = {
+    {"expert_count", 0},        {"expert_used_count", 0},        {"attention.sliding_window", 0},
+    {"rope.scaling.factor", 1}, {"rope.scaling.attn_factor", 1}, {"rope.scale_linear", 1},
 };
 
 static const char *const global_tensors[] = {"token_embd.weight", "output.weight", "output_norm.weight"};
 static const char *const layer_tensors[] = {
-    "attn_q.weight",   "attn_k.weight", "attn_v.weight",   "attn_output.weight", "ffn_gate.weight",
-    "ffn_up.weight", "ffn_down.weight", "attn_norm.weight",   "ffn_norm.weight",
+    "attn_q.weight", "attn_k.weight",   "attn_v.weight",    "attn_output.weight", "ffn_gate.weight",
+    "ffn_up.weight", "ffn_down.weight", "attn_norm.weight", "ffn_norm.weight",
 };
+static const char *const bias_tensors[] = {"attn_q.bias", "attn_k.bias", "attn_v.bias"};
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -54,14 +54,27 @@ static int is_one_of(const char *const *names, size_t count, const char *name)
 
 /* ---- hyperparameters ---- */
 
-/* A count of 1..most. otherwise: its value when the key is absent, 0 when it must be there. */
-static dw_status read_count(const dw_model *m, const char *key, int64_t otherwise, int64_t most, int64_t *value, dw_error *err)
+typedef struct {
+    char text[96];
+} key_name;
+
+/* "FAMILY.suffix" */
+static key_name key_of(const dw_model *m, const char *suffix)
 {
+    key_name key;
+    snprintf(key.text, sizeof key.text, "%s.%s", m->family->name, suffix);
+    return key;
+}
+
+/* A count of 1..most. otherwise: its value when the key is absent, 0 when it must be there. */
+static dw_status read_count(const dw_model *m, const char *suffix, int64_t otherwise, int64_t most, int64_t *value, dw_error *err)
+{
+    const key_name key = key_of(m, suffix);
     int found;
     *value = otherwise;
-    DW_TRY(dw_gguf_int(m->file, key, value, otherwise > 0 ? &found : NULL, err));
+    DW_TRY(dw_gguf_int(m->file, key.text, value, otherwise > 0 ? &found : NULL, err));
     if (*value < 1 || *value > most) {
-        return REFUSE(m, err, "%s is %lld; 1 to %lld are supported", key, (long long)*value, (long long)most);
+        return REFUSE(m, err, "%s is %lld; 1 to %lld are supported", key.text, (long long)*value, (long long)most);
     }
     return DW_OK;
 }
@@ -69,11 +82,11 @@ static dw_status read_count(const dw_model *m, const char *key, int64_t otherwis
 static dw_status read_attention_shape(dw_model *m, dw_error *err)
 {
     int64_t value_length;
-    DW_TRY(read_count(m, "llama.attention.head_count", 0, MAX_HEADS, &m->heads, err));
-    DW_TRY(read_count(m, "llama.attention.head_count_kv", m->heads, MAX_HEADS, &m->kv_heads, err));
-    DW_TRY(read_count(m, "llama.attention.key_length", m->hidden / m->heads, DW_MAX_HEAD_DIM, &m->head_dim, err));
-    DW_TRY(read_count(m, "llama.attention.value_length", m->hidden / m->heads, DW_MAX_HEAD_DIM, &value_length, err));
-    DW_TRY(read_count(m, "llama.rope.dimension_count", m->head_dim, m->head_dim, &m->rope_dims, err));
+    DW_TRY(read_count(m, "attention.head_count", 0, MAX_HEADS, &m->heads, err));
+    DW_TRY(read_count(m, "attention.head_count_kv", m->heads, MAX_HEADS, &m->kv_heads, err));
+    DW_TRY(read_count(m, "attention.key_length", m->hidden / m->heads, DW_MAX_HEAD_DIM, &m->head_dim, err));
+    DW_TRY(read_count(m, "attention.value_length", m->hidden / m->heads, DW_MAX_HEAD_DIM, &value_length, err));
+    DW_TRY(read_count(m, "rope.dimension_count", m->head_dim, m->head_dim, &m->rope_dims, err));
     if (m->heads % m->kv_heads != 0) {
         return REFUSE(m, err, "%lld heads are not a multiple of %lld KV heads", (long long)m->heads, (long long)m->kv_heads);
     }
@@ -90,36 +103,39 @@ static dw_status read_attention_shape(dw_model *m, dw_error *err)
 
 static dw_status read_hyperparameters(dw_model *m, double rope_base, dw_error *err)
 {
+    const key_name epsilon = key_of(m, "attention.layer_norm_rms_epsilon");
+    const key_name base = key_of(m, "rope.freq_base");
     int found;
-    DW_TRY(read_count(m, "llama.block_count", 0, MAX_LAYERS, &m->layers, err));
-    DW_TRY(read_count(m, "llama.embedding_length", 0, MAX_HIDDEN, &m->hidden, err));
-    DW_TRY(read_count(m, "llama.feed_forward_length", 0, MAX_FEED_FORWARD, &m->feed_forward, err));
-    DW_TRY(read_count(m, "llama.context_length", 0, MAX_CONTEXT, &m->context, err));
+    DW_TRY(read_count(m, "block_count", 0, MAX_LAYERS, &m->layers, err));
+    DW_TRY(read_count(m, "embedding_length", 0, MAX_HIDDEN, &m->hidden, err));
+    DW_TRY(read_count(m, "feed_forward_length", 0, MAX_FEED_FORWARD, &m->feed_forward, err));
+    DW_TRY(read_count(m, "context_length", 0, MAX_CONTEXT, &m->context, err));
     DW_TRY(read_attention_shape(m, err));
-    DW_TRY(dw_gguf_float(m->file, "llama.attention.layer_norm_rms_epsilon", &m->norm_epsilon, NULL, err));
+    DW_TRY(dw_gguf_float(m->file, epsilon.text, &m->norm_epsilon, NULL, err));
     if (!(m->norm_epsilon > 0 && m->norm_epsilon < 1)) {
-        return REFUSE(m, err, "llama.attention.layer_norm_rms_epsilon is %g; it must lie between 0 and 1", m->norm_epsilon);
+        return REFUSE(m, err, "%s is %g; it must lie between 0 and 1", epsilon.text, m->norm_epsilon);
     }
     m->rope_base = 10000;
-    DW_TRY(dw_gguf_float(m->file, "llama.rope.freq_base", &m->rope_base, &found, err));
+    DW_TRY(dw_gguf_float(m->file, base.text, &m->rope_base, &found, err));
     if (rope_base > 0) m->rope_base = rope_base;
     if (!(m->rope_base > 0 && isfinite(m->rope_base))) {
-        return REFUSE(m, err, "llama.rope.freq_base is %g; it must be positive and finite", m->rope_base);
+        return REFUSE(m, err, "%s is %g; it must be positive and finite", base.text, m->rope_base);
     }
     return DW_OK;
 }
 
 /* ---- what this program would leave out ---- */
 
-static dw_status check_architecture(const dw_model *m, dw_error *err)
+static dw_status find_family(dw_model *m, dw_error *err)
 {
     dw_string name;
     int64_t parts = 1;
     int64_t version = 2;
     int found;
     DW_TRY(dw_gguf_string(m->file, "general.architecture", &name, NULL, err));
-    if (name.length != 5 || memcmp(name.data, "llama", 5) != 0) {
-        return REFUSE(m, err, "architecture '%s' is not supported yet; supported: llama", dw_gguf_printable(name).text);
+    m->family = dw_family_named(name.data, name.length);
+    if (m->family == NULL) {
+        return REFUSE(m, err, "architecture '%s' is not supported yet; supported: %s", dw_gguf_printable(name).text, dw_family_names());
     }
     DW_TRY(dw_gguf_int(m->file, "split.count", &parts, &found, err));
     if (parts > 1) return REFUSE(m, err, "one of %lld parts of a split model, which is not supported yet", (long long)parts);
@@ -128,22 +144,22 @@ static dw_status check_architecture(const dw_model *m, dw_error *err)
     return REFUSE(m, err, "general.quantization_version %lld is not supported; supported: 2", (long long)version);
 }
 
-/* Every llama.* key is either understood, or stands at the value that changes nothing, or is refused. */
-static dw_status check_key(const dw_model *m, const char *key, dw_error *err)
+/* Every key of the family is either understood, or stands at the value that changes nothing, or is refused. suffix: behind "FAMILY.". */
+static dw_status check_key(const dw_model *m, const char *key, const char *suffix, dw_error *err)
 {
     dw_string scaling;
     double value;
     int found;
-    if (is_one_of(llama_keys, COUNT(llama_keys), key)) return DW_OK;
-    if (strcmp(key, "llama.rope.scaling.type") == 0) {
+    if (is_one_of(known_keys, COUNT(known_keys), suffix)) return DW_OK;
+    if (strcmp(suffix, "rope.scaling.type") == 0) {
         DW_TRY(dw_gguf_string(m->file, key, &scaling, NULL, err));
         if (scaling.length == 4 && memcmp(scaling.data, "none", 4) == 0) return DW_OK;
         return REFUSE(m, err, "RoPE scaling '%s' (%s) is not supported yet", dw_gguf_printable(scaling).text, key);
     }
-    for (size_t i = 0; i < COUNT(llama_neutral); i++) {
-        if (strcmp(llama_neutral[i].key, key) != 0) continue;
+    for (size_t i = 0; i < COUNT(neutral_keys); i++) {
+        if (strcmp(neutral_keys[i].key, suffix) != 0) continue;
         DW_TRY(dw_gguf_float(m->file, key, &value, &found, err));
-        if (value == llama_neutral[i].neutral) return DW_OK;
+        if (value == neutral_keys[i].neutral) return DW_OK;
         return REFUSE(m, err, "%s %g is not supported yet", key, value);
     }
     return REFUSE(m, err, "metadata key %s is unknown and could change results", key);
@@ -157,39 +173,44 @@ static int is_known_tensor(const dw_model *m, const char *name)
     if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9') return 0;
     layer = strtoll(name + 4, &end, 10);
     if (layer >= m->layers || *end != '.' || (name[4] == '0' && end != name + 5)) return 0;
+    if (m->family->has_qkv_bias && is_one_of(bias_tensors, COUNT(bias_tensors), end + 1)) return 1;
     return is_one_of(layer_tensors, COUNT(layer_tensors), end + 1);
 }
 
 /* A tensor that nobody asks for (a bias, RoPE factors, an expert) must not be left out silently. */
 static dw_status check_names(const dw_model *m, dw_error *err)
 {
+    const size_t length = strlen(m->family->name);
     for (int64_t i = 0; i < dw_gguf_keys(m->file); i++) {
         const dw_gguf_text key = dw_gguf_printable(dw_gguf_key(m->file, i));
-        if (strncmp(key.text, "llama.", 6) == 0) DW_TRY(check_key(m, key.text, err));
+        if (strncmp(key.text, m->family->name, length) != 0 || key.text[length] != '.') continue;
+        DW_TRY(check_key(m, key.text, key.text + length + 1, err));
     }
     for (int64_t i = 0; i < dw_gguf_tensors(m->file); i++) {
         const dw_gguf_text name = dw_gguf_printable(dw_gguf_tensor_name(m->file, i));
         if (is_known_tensor(m, name.text)) continue;
-        return REFUSE(m, err, "tensor %s is not supported in family llama; results could be wrong without it", name.text);
+        return REFUSE(m, err, "tensor %s is not supported in family %s; results could be wrong without it", name.text,
+                      m->family->name);
     }
     return DW_OK;
 }
 
 /* ---- tensors ---- */
 
-static dw_status read_norm(const dw_model *m, const char *name, const float **out, dw_error *err)
+/* The gains of a norm or the biases of a linear layer: [count] F32. */
+static dw_status read_vector(const dw_model *m, const char *name, int64_t count, const float **out, dw_error *err)
 {
-    dw_matrix norm;
-    const float *gain;
-    DW_TRY(dw_gguf_matrix(m->file, name, 1, m->hidden, &norm, NULL, err));
-    if (norm.type != DW_F32) {
-        return REFUSE(m, err, "tensor %s has type %s; norms must be F32", name, dw_types[norm.type].name);
+    dw_matrix vector;
+    const float *values;
+    DW_TRY(dw_gguf_matrix(m->file, name, 1, count, &vector, NULL, err));
+    if (vector.type != DW_F32) {
+        return REFUSE(m, err, "tensor %s has type %s; norms and biases must be F32", name, dw_types[vector.type].name);
     }
-    gain = norm.data; /* aligned: tensors start at multiples of 8 */
-    for (int64_t i = 0; i < m->hidden; i++) {
-        if (!isfinite(gain[i])) return REFUSE(m, err, "tensor %s holds non-finite values", name);
+    values = vector.data; /* aligned: tensors start at multiples of 8 */
+    for (int64_t i = 0; i < count; i++) {
+        if (!isfinite(values[i])) return REFUSE(m, err, "tensor %s holds non-finite values", name);
     }
-    *out = gain;
+    *out = values;
     return DW_OK;
 }
 
@@ -202,7 +223,7 @@ static int32_t exponent_of(double bound)
 }
 
 /* layer->value_exponent [kv_heads]. Channel c of V is W_v[c] . (n * gain) with |n|_2 <= sqrt(hidden) after RMS
-   normalisation, so by Cauchy-Schwarz |V[c]| <= sqrt(hidden) |W_v[c] * gain|_2. Float rounding of norm and dot product adds
+   normalisation, so by Cauchy-Schwarz |V[c]| <= sqrt(hidden) |W_v[c] * gain|_2 + |bias[c]|. Float rounding of norm and dot product adds
    less than 2^-8 of that bound (MAX_HIDDEN), and rounding to the cache type can not pass 2^v, which the type represents.
    row: [dw_padded(hidden)] scratch. */
 static dw_status read_value_exponents(const dw_model *m, dw_layer *layer, const char *name, float *row, dw_error *err)
@@ -212,6 +233,7 @@ static dw_status read_value_exponents(const dw_model *m, dw_layer *layer, const 
     DW_TRY(DW_ALLOC(&layer->value_exponent, m->kv_heads, "value exponents", err));
     for (int64_t head = 0; head < m->kv_heads; head++) {
         double largest = 0;
+        double largest_bias = 0;
         for (int64_t c = 0; c < m->head_dim; c++, weights += stride) {
             double sum = 0;
             dw_kernels_scalar.dequantize[layer->v.type](row, weights, m->hidden);
@@ -221,8 +243,9 @@ static dw_status read_value_exponents(const dw_model *m, dw_layer *layer, const 
             }
             if (!isfinite(sum)) return REFUSE(m, err, "tensor %s holds non-finite values", name);
             if (sum > largest) largest = sum;
+            if (layer->v_bias != NULL) largest_bias = fmax(largest_bias, fabs((double)layer->v_bias[head * m->head_dim + c]));
         }
-        layer->value_exponent[head] = exponent_of(sqrt((double)m->hidden * largest) * (1 + 1.0 / 256));
+        layer->value_exponent[head] = exponent_of((sqrt((double)m->hidden * largest) + largest_bias) * (1 + 1.0 / 256));
         if (layer->value_exponent[head] > MAX_VALUE_EXPONENT) {
             return REFUSE(m, err, "tensor %s is too large: values could reach 2^%d", name, layer->value_exponent[head]);
         }
@@ -245,34 +268,48 @@ static dw_status read_layer(const dw_model *m, int64_t index, dw_layer *layer, f
         {"ffn_up.weight", &layer->up, m->feed_forward, m->hidden},
         {"ffn_down.weight", &layer->down, m->hidden, m->feed_forward},
     };
+    const struct {
+        const char *suffix;
+        const float **to;
+        int64_t count;
+        int present;
+    } vectors[] = {
+        {"attn_norm.weight", &layer->attention_norm, m->hidden, 1},
+        {"ffn_norm.weight", &layer->feed_forward_norm, m->hidden, 1},
+        {"attn_q.bias", &layer->q_bias, m->heads * m->head_dim, m->family->has_qkv_bias},
+        {"attn_k.bias", &layer->k_bias, m->kv_heads * m->head_dim, m->family->has_qkv_bias},
+        {"attn_v.bias", &layer->v_bias, m->kv_heads * m->head_dim, m->family->has_qkv_bias},
+    };
     char name[64];
     for (size_t i = 0; i < COUNT(matrices); i++) {
         snprintf(name, sizeof name, "blk.%lld.%s", (long long)index, matrices[i].suffix);
         DW_TRY(dw_gguf_matrix(m->file, name, matrices[i].outputs, matrices[i].inputs, matrices[i].to, NULL, err));
     }
-    snprintf(name, sizeof name, "blk.%lld.attn_norm.weight", (long long)index);
-    DW_TRY(read_norm(m, name, &layer->attention_norm, err));
-    snprintf(name, sizeof name, "blk.%lld.ffn_norm.weight", (long long)index);
-    DW_TRY(read_norm(m, name, &layer->feed_forward_norm, err));
+    for (size_t i = 0; i < COUNT(vectors); i++) {
+        if (!vectors[i].present) continue;
+        snprintf(name, sizeof name, "blk.%lld.%s", (long long)index, vectors[i].suffix);
+        DW_TRY(read_vector(m, name, vectors[i].count, vectors[i].to, err));
+    }
     snprintf(name, sizeof name, "blk.%lld.attn_v.weight", (long long)index);
     return read_value_exponents(m, layer, name, row, err);
 }
 
 static dw_status read_embedding(dw_model *m, dw_error *err)
 {
+    const key_name key = key_of(m, "vocab_size");
     int64_t size;
     int found;
     DW_TRY(dw_gguf_matrix(m->file, "token_embd.weight", -1, m->hidden, &m->embedding, NULL, err));
     m->vocabulary = m->embedding.outputs;
     size = m->vocabulary;
-    DW_TRY(dw_gguf_int(m->file, "llama.vocab_size", &size, &found, err));
+    DW_TRY(dw_gguf_int(m->file, key.text, &size, &found, err));
     if (size != m->vocabulary || size > INT32_MAX) {
-        return REFUSE(m, err, "llama.vocab_size is %lld, but token_embd.weight has %lld rows", (long long)size,
+        return REFUSE(m, err, "%s is %lld, but token_embd.weight has %lld rows", key.text, (long long)size,
                       (long long)m->vocabulary);
     }
     DW_TRY(dw_gguf_matrix(m->file, "output.weight", m->vocabulary, m->hidden, &m->head, &found, err));
     if (!found) m->head = m->embedding;
-    return read_norm(m, "output_norm.weight", &m->output_norm, err);
+    return read_vector(m, "output_norm.weight", m->hidden, &m->output_norm, err);
 }
 
 static dw_status read_layers(dw_model *m, dw_error *err)
@@ -291,11 +328,10 @@ static dw_status read_layers(dw_model *m, dw_error *err)
 static dw_status load(dw_model *m, const char *path, double rope_base, dw_error *err)
 {
     const int64_t length = (int64_t)strlen(path);
-    m->family = "llama";
     DW_TRY(DW_ALLOC(&m->path, length + 1, "path", err));
     memcpy(m->path, path, (size_t)length);
     DW_TRY(dw_gguf_open(&m->file, path, err));
-    DW_TRY(check_architecture(m, err));
+    DW_TRY(find_family(m, err));
     DW_TRY(read_hyperparameters(m, rope_base, err));
     DW_TRY(check_names(m, err));
     DW_TRY(read_embedding(m, err));
@@ -341,6 +377,7 @@ int64_t dw_model_weight_bytes(const dw_model *model)
         const dw_layer *l = &model->layer[i];
         bytes += matrix_bytes(&l->q) + matrix_bytes(&l->k) + matrix_bytes(&l->v) + matrix_bytes(&l->output);
         bytes += matrix_bytes(&l->gate) + matrix_bytes(&l->up) + matrix_bytes(&l->down) + 2 * norm;
+        if (l->q_bias != NULL) bytes += (l->q.outputs + l->k.outputs + l->v.outputs) * (int64_t)sizeof(float);
     }
     return bytes;
 }

@@ -3,6 +3,7 @@
 #define DW_MODEL_MODEL_H
 
 #include "kernels/linear.h"
+#include "model/family.h"
 #include "model/gguf.h"
 
 typedef struct {
@@ -13,6 +14,9 @@ typedef struct {
     dw_matrix gate;   /* [feed_forward][hidden] */
     dw_matrix up;     /* [feed_forward][hidden] */
     dw_matrix down;   /* [hidden][feed_forward] */
+    const float *q_bias; /* [heads * head_dim], or NULL: none, as the next two */
+    const float *k_bias; /* [kv_heads * head_dim] */
+    const float *v_bias; /* [kv_heads * head_dim] */
     const float *attention_norm; /* [hidden] */
     const float *feed_forward_norm; /* [hidden] */
     int32_t *value_exponent; /* [kv_heads]: |V| <= 2^value_exponent for every possible input (docs/numerics.md) */
@@ -20,7 +24,7 @@ typedef struct {
 
 typedef struct dw_model {
     char *path;
-    const char *family; /* "llama" */
+    const dw_family *family;
     dw_gguf *file;
 
     int64_t layers;
@@ -29,7 +33,7 @@ typedef struct dw_model {
     int64_t heads;
     int64_t kv_heads;
     int64_t head_dim;
-    int64_t rope_dims; /* leading dims of a head that rotate, interleaved pairs (2i, 2i+1) */
+    int64_t rope_dims; /* leading dims of a head that rotate, in pairs as the family says */
     int64_t vocabulary;
     int64_t context; /* trained context */
     double norm_epsilon;

@@ -1,21 +1,23 @@
-/* Ids of SmolLM2's vocabulary against those of Hugging Face's tokenizers (../shared/reference/README.md). */
+/* Ids of the real models' vocabularies against those of Hugging Face's tokenizers (../shared/reference/README.md). */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "tests/shared/reference.h"
+#include "tokenizer/nfc.h"
 #include "tokenizer/tokenizer.h"
 
-#define MODEL "data/SmolLM2-135M-Instruct.Q4_1.gguf"
-#define REFERENCE "../shared/reference/tokenizer/"
+#define SMOLLM2 "data/SmolLM2-135M-Instruct.Q4_1.gguf"
+#define QWEN2 "data/Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf"
 
-static dw_tokenizer *load(void)
+static dw_tokenizer *load(const char *model)
 {
     dw_gguf *file;
     dw_tokenizer *t;
     dw_error err;
-    cr_assert_eq(dw_gguf_open(&file, MODEL, &err), DW_OK, "%s", err.message);
+    cr_assert_eq(dw_gguf_open(&file, model, &err), DW_OK, "%s (make fetch-models gets it)", err.message);
     cr_assert_eq(dw_tokenizer_load(&t, file, &err), DW_OK, "%s", err.message);
     cr_assert_not_null(t);
     dw_gguf_close(file);
@@ -25,12 +27,13 @@ static dw_tokenizer *load(void)
 typedef void line_check(const dw_tokenizer *t, const json_t *line, int number);
 
 /* Runs check on every line of a file, and asserts that there are as many as the reference has. */
-static void for_each_line(const char *path, int expected_lines, line_check *check)
+static void for_each_line(const char *model, const char *name, int expected_lines, line_check *check)
 {
+    const char *path = reference_path(name);
     FILE *file = fopen(path, "re");
-    dw_tokenizer *t = load();
+    dw_tokenizer *t = load(model);
     int number = 0;
-    cr_assert_not_null(file, "%s is missing", path);
+    cr_assert_not_null(file, "%s can not be read", path);
     for (;;) {
         json_error_t problem;
         json_t *line = json_loadf(file, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &problem);
@@ -70,7 +73,12 @@ static void check_line(const dw_tokenizer *t, const json_t *line, int number)
 
 Test(tokenizer_reference, smollm2_ids_equal_on_143_texts)
 {
-    for_each_line(REFERENCE "smollm2.jsonl", 143, check_line);
+    for_each_line(SMOLLM2, "tokenizer/smollm2.jsonl", 143, check_line);
+}
+
+Test(tokenizer_reference, qwen2_ids_equal_on_143_texts)
+{
+    for_each_line(QWEN2, "tokenizer/qwen2.jsonl", 143, check_line);
 }
 
 /* Bytes of the "hex" field; returns how many. */
@@ -111,7 +119,12 @@ static void check_bytes(const dw_tokenizer *t, const json_t *line, int number)
 
 Test(tokenizer_reference, smollm2_ids_equal_on_35_byte_strings)
 {
-    for_each_line(REFERENCE "smollm2.bytes.jsonl", 35, check_bytes);
+    for_each_line(SMOLLM2, "tokenizer/smollm2.bytes.jsonl", 35, check_bytes);
+}
+
+Test(tokenizer_reference, qwen2_ids_equal_on_35_byte_strings)
+{
+    for_each_line(QWEN2, "tokenizer/qwen2.bytes.jsonl", 35, check_bytes);
 }
 
 /* Bytes that SmolLM2's vocabulary has no token for. */
@@ -121,21 +134,14 @@ static int vanishes(unsigned char byte)
     return byte >= 0xF5 || (byte != 0 && memchr(missing, byte, sizeof missing - 1) != NULL);
 }
 
-/* The tokens of a text give its bytes back, whole and through the stream that generation prints by. */
-static void check_way_back(const dw_tokenizer *t, const json_t *line, int number)
+/* The tokens of ids give bytes back, whole and through the stream that generation prints by. */
+static void expect_text(const dw_tokenizer *t, const json_t *ids, const char *expected, int64_t expected_length, int number)
 {
-    const json_t *text = json_object_get(line, "text");
-    const json_t *ids = json_object_get(line, "ids");
-    char *expected, *bytes = NULL, *whole = NULL, *streamed = NULL;
-    int64_t expected_length = 0, byte_count = 0, byte_capacity = 0;
+    char *bytes = NULL, *whole = NULL, *streamed = NULL;
+    int64_t byte_count = 0, byte_capacity = 0;
     int64_t whole_length = 0, whole_capacity = 0, length = 0, capacity = 0;
     dw_utf8_stream one_shot = {0}, stream = {0};
     dw_error err;
-    cr_assert_eq(DW_ALLOC(&expected, (int64_t)json_string_length(text), "text", &err), DW_OK);
-    for (size_t i = 0; i < json_string_length(text); i++) {
-        const char byte = json_string_value(text)[i];
-        if (!vanishes((unsigned char)byte)) expected[expected_length++] = byte;
-    }
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const dw_string token = dw_token_bytes(t, (int32_t)json_integer_value(json_array_get(ids, i)), 1);
         cr_assert_eq(DW_GROW(&bytes, &byte_capacity, byte_count + token.length, "text", &err), DW_OK);
@@ -149,28 +155,71 @@ static void check_way_back(const dw_tokenizer *t, const json_t *line, int number
               "line %d does not come back", number);
     cr_assert(length == whole_length && (length == 0 || memcmp(streamed, whole, (size_t)length) == 0),
               "line %d streams to another text", number);
-    dw_free(expected);
     dw_free(bytes);
     dw_free(whole);
     dw_free(streamed);
 }
 
+static void smollm2_way_back(const dw_tokenizer *t, const json_t *line, int number)
+{
+    const json_t *text = json_object_get(line, "text");
+    char *expected;
+    int64_t expected_length = 0;
+    dw_error err;
+    cr_assert_eq(DW_ALLOC(&expected, (int64_t)json_string_length(text), "text", &err), DW_OK);
+    for (size_t i = 0; i < json_string_length(text); i++) {
+        const char byte = json_string_value(text)[i];
+        if (!vanishes((unsigned char)byte)) expected[expected_length++] = byte;
+    }
+    expect_text(t, json_object_get(line, "ids"), expected, expected_length, number);
+    dw_free(expected);
+}
+
 Test(tokenizer_reference, smollm2_tokens_give_their_text_back)
 {
-    for_each_line(REFERENCE "smollm2.jsonl", 143, check_way_back);
+    for_each_line(SMOLLM2, "tokenizer/smollm2.jsonl", 143, smollm2_way_back);
+}
+
+static void qwen2_way_back(const dw_tokenizer *t, const json_t *line, int number)
+{
+    const json_t *text = json_object_get(line, "text");
+    char *composed;
+    int64_t length;
+    dw_error err;
+    cr_assert_eq(dw_nfc(json_string_value(text), (int64_t)json_string_length(text), &composed, &length, &err), DW_OK);
+    expect_text(t, json_object_get(line, "ids"), composed != NULL ? composed : json_string_value(text),
+                composed != NULL ? length : (int64_t)json_string_length(text), number);
+    dw_free(composed);
+}
+
+Test(tokenizer_reference, qwen2_tokens_give_the_composed_text_back)
+{
+    for_each_line(QWEN2, "tokenizer/qwen2.jsonl", 143, qwen2_way_back);
+}
+
+/* Every id, but the two that close a document or a turn, is none to stop at. */
+static void expect_ends(const char *model, int32_t size, int32_t document, int32_t turn)
+{
+    dw_tokenizer *t = load(model);
+    cr_assert_eq(dw_tokenizer_size(t), size);
+    cr_assert_eq(dw_tokenizer_bos(t), -1);
+    for (int32_t id = 0; id < size; id++) {
+        cr_assert_eq(dw_tokenizer_is_end(t, id), id == document || id == turn, "token %d", id);
+    }
+    cr_assert_eq(dw_token_bytes(t, turn, 0).length, 0);
+    cr_assert_eq(dw_token_bytes(t, turn, 1).length, (int64_t)strlen("<|im_end|>"));
+    cr_assert_eq(dw_token_bytes(t, document, 1).length, (int64_t)strlen("<|endoftext|>"));
+    dw_tokenizer_free(t);
 }
 
 Test(tokenizer_reference, smollm2_ends_at_both_of_its_ends_and_wants_no_bos)
 {
-    dw_tokenizer *t = load();
-    cr_assert_eq(dw_tokenizer_size(t), 49152);
-    cr_assert_eq(dw_tokenizer_bos(t), -1);
-    for (int32_t id = 0; id < 49152; id++) {
-        cr_assert_eq(dw_tokenizer_is_end(t, id), id == 0 || id == 2, "token %d", id); /* <|endoftext|>, <|im_end|> */
-    }
-    cr_assert_eq(dw_token_bytes(t, 2, 0).length, 0);
-    cr_assert_eq(dw_token_bytes(t, 2, 1).length, 10);
-    dw_tokenizer_free(t);
+    expect_ends(SMOLLM2, 49152, 0, 2);
+}
+
+Test(tokenizer_reference, qwen2_ends_at_both_of_its_ends_and_wants_no_bos)
+{
+    expect_ends(QWEN2, 151936, 151643, 151645);
 }
 
 /* 5 MB without a place to split: as many tokens as the longest one divides it into, and the bytes come back. */
@@ -196,10 +245,20 @@ static void check_run(const dw_tokenizer *t, char fill)
     dw_free(text);
 }
 
-Test(tokenizer_reference, five_megabytes_without_a_place_to_split)
+static void check_runs(const char *model)
 {
-    dw_tokenizer *t = load();
+    dw_tokenizer *t = load(model);
     check_run(t, ' ');
     check_run(t, 'a');
     dw_tokenizer_free(t);
+}
+
+Test(tokenizer_reference, smollm2_five_megabytes_without_a_place_to_split)
+{
+    check_runs(SMOLLM2);
+}
+
+Test(tokenizer_reference, qwen2_five_megabytes_without_a_place_to_split)
+{
+    check_runs(QWEN2);
 }

@@ -188,7 +188,8 @@ Test(gguf_read, unsuitable_tensors_are_refused_by_name_and_type)
     dw_matrix w;
     int found;
     REFUSED(file, dw_gguf_matrix(file, "iq", 2, 256, &w, &found, &err),
-            "tensor iq has type IQ2_XS (17), which is not supported; supported: F32, F16, BF16, Q8_0, Q4_1");
+            "tensor iq has type IQ2_XS (17), which is not supported; supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, "
+            "Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS");
     REFUSED(file, dw_gguf_matrix(file, "future", 1, 32, &w, &found, &err), "tensor future has type unknown (99), which is not");
     REFUSED(file, dw_gguf_matrix(file, "cube", -1, -1, &w, &found, &err), "tensor cube has 3 dimensions; expected a matrix");
     REFUSED(file, dw_gguf_matrix(file, "matrix", 8, 3, &w, &found, &err), "has 3 rows of 8 numbers; expected 8 rows of 3");

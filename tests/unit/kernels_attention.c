@@ -127,22 +127,28 @@ Test(kernels_attention, weights_have_the_definitions_bits_for_every_mask_and_spr
     const dw_kernels *list[2];
     const int count = others(list);
     for (int trial = 0; trial < 400; trial++) {
-        float s[DW_BLOCK], want[DW_BLOCK], got[DW_BLOCK];
+        float s[DW_BLOCK], want[DW_BLOCK], got[DW_BLOCK], want_maxima[DW_LANES], got_maxima[DW_LANES];
         float want_sum, got_sum;
         int32_t want_exponent, got_exponent;
         uint64_t mask = trial % 3 == 0 ? UINT64_MAX : next_bits() & next_bits();
         if (trial % 7 == 0) mask = (uint64_t)1 << trial % 64;
         if (mask == 0) mask = 1;
         for (int j = 0; j < DW_BLOCK; j++) s[j] = next_float(spreads[trial % 5]) + (trial % 2 ? 100.0f : 0.0f);
-        const float want_top = dw_kernels_scalar.weights(want, s, 0.18033688f, mask, &want_exponent, &want_sum);
+        const float want_top = dw_kernels_scalar.weights(want, s, 0.18033688f, mask, &want_exponent, &want_sum, want_maxima);
         for (int j = 0; j < DW_BLOCK; j++) {
             if ((mask >> j & 1) == 0) cr_assert(want[j] == 0.0f && !signbit(want[j]), "an uncounted key has weight exactly +0");
         }
+        for (int l = 0; l < DW_LANES; l++) {
+            float largest = -INFINITY;
+            for (int j = l; j < DW_BLOCK; j += DW_LANES) largest = (mask >> j & 1) != 0 ? fmaxf(largest, s[j]) : largest;
+            cr_assert(want_maxima[l] == largest, "the largest counted score of lane %d", l);
+        }
         cr_assert(want_sum >= 0.49f && want_sum <= 70.0f, "the largest weight is in (1/2, 1], the sum is %g", (double)want_sum);
         for (int k = 0; k < count; k++) {
-            const float got_top = list[k]->weights(got, s, 0.18033688f, mask, &got_exponent, &got_sum);
+            const float got_top = list[k]->weights(got, s, 0.18033688f, mask, &got_exponent, &got_sum, got_maxima);
             expect_same(want, got, DW_BLOCK, "weights", list[k], 0, trial);
             expect_same(&want_sum, &got_sum, 1, "sum of weights", list[k], 0, trial);
+            expect_same(want_maxima, got_maxima, DW_LANES, "maxima", list[k], 0, trial);
             cr_assert_eq(want_exponent, got_exponent);
             cr_assert(want_top == got_top);
         }

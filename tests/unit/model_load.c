@@ -57,7 +57,7 @@ Test(model_load, fixtures_of_every_storage_type)
         m = load(path, 0);
         cr_expect(m->layers == 3 && m->hidden == 64 && m->heads == 6 && m->kv_heads == 2 && m->head_dim == 16);
         cr_expect(m->feed_forward == 96 && m->vocabulary == 320 && m->context == 4096 && m->rope_dims == 16);
-        cr_expect(m->rope_base == 10000 && m->norm_epsilon == (double)1e-5f && strcmp(m->family, "llama") == 0);
+        cr_expect(m->rope_base == 10000 && m->norm_epsilon == (double)1e-5f && strcmp(m->family->name, "llama") == 0);
         cr_expect(strcmp(m->path, path) == 0);
         check_layers(m, cases[i].matrix);
         check_matrix(&m->embedding, cases[i].embedding, 320, 64, "embedding");

@@ -128,8 +128,8 @@ Test(model_refusals, tensors_that_are_absent_or_of_an_unsupported_type)
 {
     check_patched(GGUF_AT_NAME, "blk.1.ffn_up.weight", 8, 'x', 1, FIXTURE_F32, "tensor xlk.1.ffn_up.weight is not supported");
     check_patched(GGUF_AT_NAME, "output_norm.weight", 8 + 8, 'x', 1, FIXTURE_F32, "tensor output_nxrm.weight is not supported");
-    check_patched(GGUF_AT_TYPE, "blk.1.ffn_down.weight", 0, 2, 4, FIXTURE_Q4_1,
-                  "tensor blk.1.ffn_down.weight has type Q4_0 (2), which is not supported; supported: F32, F16, BF16, Q8_0, ");
+    check_patched(GGUF_AT_TYPE, "blk.1.ffn_down.weight", 0, 39, 4, FIXTURE_Q4_1,
+                  "tensor blk.1.ffn_down.weight has type MXFP4 (39), which is not supported; supported: F32, F16, BF16, Q4_0, ");
     check_patched(GGUF_AT_TYPE, "blk.1.attn_norm.weight", 0, 1, 4, FIXTURE_F32,
                   "tensor blk.1.attn_norm.weight has type F16; norms must be F32");
 }

@@ -6,11 +6,11 @@
 
 #define BYTES(literal) (literal), (int64_t)sizeof(literal) - 1
 
-static dw_splitter *make(void)
+static dw_splitter *make(const char *pre)
 {
     dw_splitter *splitter;
     dw_error err;
-    cr_assert_eq(dw_splitter_create(&splitter, (dw_string){BYTES("smollm")}, &err), DW_OK, "%s", err.message);
+    cr_assert_eq(dw_splitter_create(&splitter, (dw_string){pre, (int64_t)strlen(pre)}, &err), DW_OK, "%s", err.message);
     return splitter;
 }
 
@@ -31,9 +31,9 @@ static dw_status join(void *context, const char *piece, int64_t length, dw_error
     return DW_OK;
 }
 
-static void expect(const char *text, int64_t length, const char *pieces, int64_t pieces_length)
+static void expect(const char *pre, const char *text, int64_t length, const char *pieces, int64_t pieces_length)
 {
-    dw_splitter *splitter = make();
+    dw_splitter *splitter = make(pre);
     dw_error err;
     joined j = {0};
     cr_assert_eq(dw_split(splitter, text, length, join, &j, &err), DW_OK, "%s", err.message);
@@ -42,7 +42,8 @@ static void expect(const char *text, int64_t length, const char *pieces, int64_t
     dw_splitter_free(splitter);
 }
 
-#define EXPECT(text, pieces) expect(BYTES(text), BYTES(pieces))
+#define EXPECT(text, pieces) expect("smollm", BYTES(text), BYTES(pieces))
+#define EXPECT_QWEN2(text, pieces) expect("qwen2", BYTES(text), BYTES(pieces))
 
 Test(tokenizer_split, words_take_one_space_in_front)
 {
@@ -95,6 +96,50 @@ Test(tokenizer_split, zero_bytes_and_unassigned_characters_are_symbols)
     EXPECT("a\xF3\xBF\xBF\xBF!", "|a|\xF3\xBF\xBF\xBF!");
 }
 
+Test(tokenizer_split, qwen2_contractions_are_pieces_in_any_case)
+{
+    EXPECT_QWEN2("it's WE'LL I'd", "|it|'s| WE|'LL| I|'d");
+    EXPECT_QWEN2("'Reed don'T", "|'Re|ed| don|'T");
+    EXPECT_QWEN2("'\xC5\xBF", "|'\xC5\xBF"); /* the long s is an s without regard to case */
+    EXPECT_QWEN2("x'y \xE2\x80\x99s", "|x|'y| \xE2\x80\x99|s");
+}
+
+/* What stands before a word belongs to it: one character that is no line end, letter or number. */
+Test(tokenizer_split, qwen2_words_take_one_character_in_front)
+{
+    EXPECT_QWEN2("", "");
+    EXPECT_QWEN2("Hello, world!", "|Hello|,| world|!");
+    EXPECT_QWEN2("(a) \tb", "|(a|)| |\tb");
+    EXPECT_QWEN2("a\nb\rc", "|a|\n|b|\r|c");
+    EXPECT_QWEN2("1a..b  c", "|1|a|..|b| | c");
+    EXPECT_QWEN2("a\0b", "|a|\0b");
+}
+
+Test(tokenizer_split, qwen2_each_number_character_is_a_piece)
+{
+    EXPECT_QWEN2("x12 3", "|x|1|2| |3");
+    EXPECT_QWEN2("a   1", "|a|  | |1");
+    EXPECT_QWEN2("\xC2\xB2\xE2\x85\xA7\xD9\xA3", "|\xC2\xB2|\xE2\x85\xA7|\xD9\xA3");
+}
+
+Test(tokenizer_split, qwen2_line_ends_close_a_piece)
+{
+    EXPECT_QWEN2("a;\n\nb", "|a|;\n\n|b");
+    EXPECT_QWEN2("a {\r\n  b", "|a| {\r\n| | b");
+    EXPECT_QWEN2("a \n \n  b", "|a| \n \n| | b");
+    EXPECT_QWEN2("a  \n", "|a|  \n");
+    EXPECT_QWEN2("a  ", "|a|  ");
+    EXPECT_QWEN2("a\xE3\x80\x80\xC2\x85\n\xE2\x80\xA8.", "|a|\xE3\x80\x80\xC2\x85\n|\xE2\x80\xA8|.");
+}
+
+Test(tokenizer_split, qwen2_cuts_the_composed_text)
+{
+    EXPECT_QWEN2("cafe\xCC\x81s", "|caf\xC3\xA9s");
+    EXPECT_QWEN2("=\xCC\xB8 1\xCC\xB8", "|\xE2\x89\xA0| |1|\xCC\xB8");
+    EXPECT_QWEN2("caf\xC3\xA9\xCC\x81s", "|caf\xC3\xA9|\xCC\x81s"); /* form C already: a mark is no letter */
+    EXPECT("cafe\xCC\x81s", "|cafe|\xCC\x81|s");                     /* smollm does not compose */
+}
+
 typedef struct {
     const char *next;
     int64_t pieces;
@@ -116,23 +161,64 @@ Test(tokenizer_split, runs_of_five_million_characters_are_split)
 {
     enum { LENGTH = 5000000 };
     static const struct {
+        const char *pre;
         char fill;
         char last;
         int64_t pieces;
-    } cases[] = {{' ', ' ', 1}, {' ', 'x', 2}, {' ', '1', 2}, {'\n', '.', 3}, {'a', 'a', 1}, {'\'', '\'', 1},
-                 {'7', '7', LENGTH}};
-    dw_splitter *splitter = make();
+    } cases[] = {{"smollm", ' ', ' ', 1}, {"smollm", ' ', 'x', 2}, {"smollm", ' ', '1', 2}, {"smollm", '\n', '.', 3},
+                 {"smollm", 'a', 'a', 1}, {"smollm", '\'', '\'', 1}, {"smollm", '7', '7', LENGTH},
+                 {"qwen2", ' ', ' ', 1}, {"qwen2", ' ', 'x', 2}, {"qwen2", ' ', '1', 3}, {"qwen2", ' ', '\n', 1},
+                 {"qwen2", '\n', '.', 2}, {"qwen2", 'a', 'a', 1}, {"qwen2", '\'', '\n', 1}, {"qwen2", '7', '7', LENGTH}};
     dw_error err;
     char *text;
     cr_assert_eq(DW_ALLOC(&text, LENGTH, "text", &err), DW_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        dw_splitter *splitter = make(cases[i].pre);
         walk w = {.next = text};
         memset(text, cases[i].fill, LENGTH);
         text[LENGTH - 1] = cases[i].last;
         cr_assert_eq(dw_split(splitter, text, LENGTH, step, &w, &err), DW_OK, "%s", err.message);
         cr_assert_eq(w.next, text + LENGTH);
         cr_assert_eq(w.pieces, cases[i].pieces, "case %zu: %lld pieces", i, (long long)w.pieces);
+        dw_splitter_free(splitter);
     }
+    dw_free(text);
+}
+
+/* A splitter that got no memory for machine code: of the allocations of its making, the one that may fail. */
+static dw_splitter *make_interpreter(const char *pre)
+{
+    for (int n = 1; n < 100; n++) {
+        dw_splitter *splitter;
+        dw_error err;
+        dw_status status;
+        const int64_t before = dw_memory_allocations();
+        int64_t made;
+        dw_memory_fail_at(n);
+        status = dw_splitter_create(&splitter, (dw_string){pre, (int64_t)strlen(pre)}, &err);
+        made = dw_memory_allocations() - before;
+        dw_memory_fail_at(0);
+        if (status == DW_OK && made >= n) return splitter;
+        cr_assert(status != DW_OK, "no allocation is for machine code");
+    }
+    return NULL;
+}
+
+/* PCRE2's interpreter counts the steps of a match, here 12 million, and gives up at 10 million by itself. */
+Test(tokenizer_split, without_machine_code_long_runs_are_split_alike)
+{
+    enum { LENGTH = 12000000 };
+    dw_splitter *splitter = make_interpreter("qwen2");
+    walk w = {0};
+    dw_error err;
+    char *text;
+    cr_assert_eq(DW_ALLOC(&text, LENGTH, "text", &err), DW_OK);
+    memset(text, ' ', LENGTH);
+    text[LENGTH - 1] = 'x';
+    w.next = text;
+    cr_assert_eq(dw_split(splitter, text, LENGTH, step, &w, &err), DW_OK, "%s", err.message);
+    cr_assert_eq(w.next, text + LENGTH);
+    cr_assert_eq(w.pieces, 2);
     dw_free(text);
     dw_splitter_free(splitter);
 }
@@ -146,7 +232,7 @@ static dw_status refuse_second(void *context, const char *piece, int64_t length,
 
 Test(tokenizer_split, ends_at_the_first_piece_that_fails)
 {
-    dw_splitter *splitter = make();
+    dw_splitter *splitter = make("smollm");
     dw_error err;
     int calls = 0;
     cr_assert_eq(dw_split(splitter, "a b c d", 7, refuse_second, &calls, &err), DW_RESOURCE);

@@ -1,0 +1,20 @@
+/* The end of every dot product with AVX-512, where the sixteen lanes are one register. */
+#ifndef DW_KERNELS_HALVES_AVX512_H
+#define DW_KERNELS_HALVES_AVX512_H
+
+#include <immintrin.h>
+
+/* Four dot products from their lanes, added in halves. */
+static inline __m128 add_in_halves(__m512 a, __m512 b, __m512 c, __m512 d)
+{
+    /* lanes 0-7 of two in one register, then lanes 0-3 of four, then 0-1 of each in its quarter */
+    const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    const __m512 four = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    const __m512 two = _mm512_add_ps(four, _mm512_permute_ps(four, 0x0e));
+    const __m512 one = _mm512_add_ps(two, _mm512_permute_ps(two, 0x01));
+    const __m512i quarters = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    return _mm512_castps512_ps128(_mm512_permutexvar_ps(quarters, one));
+}
+
+#endif

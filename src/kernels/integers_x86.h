@@ -1,0 +1,88 @@
+/* The integers of quantised weights as bytes, 32 at a time in their order, with AVX2; AVX-512 makes some of them cheaper. */
+#ifndef DW_KERNELS_INTEGERS_X86_H
+#define DW_KERNELS_INTEGERS_X86_H
+
+#include <immintrin.h>
+
+#include "kernels/scales_x86.h"
+
+INLINE __m256i load_32(const void *bytes)
+{
+    return _mm256_loadu_si256((const __m256i *)bytes);
+}
+
+/* x shifted left (right where the count is negative) inside words: bits that come from the neighbour are to be masked. */
+INLINE __m256i shift_words(__m256i x, int count)
+{
+    if (count == 0) return x;
+    return count > 0 ? _mm256_slli_epi16(x, count) : _mm256_srli_epi16(x, -count);
+}
+
+/* x where mask has ones, or y where y_mask has ones. */
+INLINE __m256i merge(__m256i x, char mask, __m256i y, char y_mask)
+{
+    const __m256i masked = _mm256_and_si256(x, _mm256_set1_epi8(mask));
+#ifdef __AVX512VL__
+    return _mm256_ternarylogic_epi32(masked, y, _mm256_set1_epi8(y_mask), 0xf8);
+#else
+    return _mm256_or_si256(masked, _mm256_and_si256(y, _mm256_set1_epi8(y_mask)));
+#endif
+}
+
+/* Sixteen bytes with two weights each: in the low bits of every byte of the result one of them, above it something else. */
+INLINE __m256i unpack_nibbles(const uint8_t q[16])
+{
+    const __m128i both = _mm_loadu_si128((const __m128i *)q);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(both), _mm_srli_epi16(both, 4), 1);
+}
+
+/* q + 16 where the bit of `high` is set. */
+INLINE __m256i add_high_bits(__m256i q, const uint8_t high[4])
+{
+#ifdef __AVX512VL__
+    __mmask32 bits;
+    memcpy(&bits, high, sizeof bits);
+    return _mm256_mask_add_epi8(q, bits, q, _mm256_set1_epi8(16));
+#else
+    const int bits = (int)load_bytes(high, 4);
+    const __m256i byte_of = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit_of = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    const __m256i bit = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte_of), bit_of);
+    return _mm256_add_epi8(q, _mm256_and_si256(_mm256_cmpeq_epi8(bit, bit_of), _mm256_set1_epi8(16)));
+#endif
+}
+
+INLINE __m256i integers_q5_0(const dw_q5_0 *block)
+{
+    return add_high_bits(_mm256_or_si256(unpack_nibbles(block->q), _mm256_set1_epi8(-16)), block->high);
+}
+
+INLINE __m256i integers_q5_1(const dw_q5_1 *block)
+{
+    return add_high_bits(_mm256_and_si256(unpack_nibbles(block->q), _mm256_set1_epi8(15)), block->high);
+}
+
+/* Weights 128 n + 32 j .. + 31. */
+INLINE __m256i integers_q3_k(const dw_q3_k *block, int n, int j)
+{
+    const __m256i high = shift_words(load_32(block->high), 2 - 4 * n - j);
+    const __m256i q = merge(shift_words(load_32(block->q + 32 * n), -2 * j), 3, high, 4);
+    return _mm256_sub_epi8(q, _mm256_set1_epi8(4));
+}
+
+/* Weights 64 n + 32 j .. + 31. */
+INLINE __m256i integers_q5_k(const dw_q5_k *block, int n, int j)
+{
+    const __m256i high = shift_words(load_32(block->high), 4 - 2 * n - j);
+    return merge(shift_words(load_32(block->q + 32 * n), -4 * j), 15, high, 16);
+}
+
+/* Weights 128 n + 32 j .. + 31. */
+INLINE __m256i integers_q6_k(const dw_q6_k *block, int n, int j)
+{
+    const __m256i high = shift_words(load_32(block->high + 32 * n), 4 - 2 * j);
+    const __m256i q = merge(shift_words(load_32(block->q + 64 * n + 32 * (j % 2)), -4 * (j / 2)), 15, high, 48);
+    return _mm256_sub_epi8(q, _mm256_set1_epi8(32));
+}
+
+#endif

@@ -1,0 +1,158 @@
+/* Stored weights as floats, with AVX-512: the definition of kernels/widen_scalar.c, bit for bit. The products d * scale * q of
+   types with a minimum are exact, so that one FMA rounds like the definition's subtraction. */
+#ifndef DW_KERNELS_WIDEN_AVX512_H
+#define DW_KERNELS_WIDEN_AVX512_H
+
+#include <immintrin.h>
+
+#include "kernels/integers_x86.h"
+#include "kernels/scales_x86.h"
+
+/* A broadcasting load. Of integers, because some processors do that of floats with a shuffle. */
+INLINE __m512 broadcast(const float *number)
+{
+    return _mm512_castsi512_ps(_mm512_set1_epi32(*(const int *)number));
+}
+
+INLINE __m512 floats_of_signed(__m128i q)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q));
+}
+
+/* 32 weights scale * q, in two parts with a scale each. */
+INLINE void scale_integers(__m512 w[2], __m256i q, const float *scale0, const float *scale1)
+{
+    w[0] = _mm512_mul_ps(broadcast(scale0), floats_of_signed(_mm256_castsi256_si128(q)));
+    w[1] = _mm512_mul_ps(broadcast(scale1), floats_of_signed(_mm256_extracti128_si256(q, 1)));
+}
+
+/* Lookups of four bits: those above do not count. w[0] takes the low four of each byte, w[1] the high ones. */
+INLINE void look_up(__m512 *w0, __m512 *w1, const uint8_t q[16], __m512 table0, __m512 table1)
+{
+    const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)q));
+    *w0 = _mm512_permutexvar_ps(both, table0);
+    *w1 = _mm512_permutexvar_ps(_mm512_srli_epi32(both, 4), table1);
+}
+
+/* The sixteen weights of one part: scale * q - minimum. */
+INLINE __m512 table_with_minimum(const float *scale)
+{
+    const __m512 q = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_fmsub_ps(broadcast(scale), q, broadcast(scale + MINIMA));
+}
+
+INLINE void widen_q4_0(__m512 w[2], const dw_q4_0 *block, const float *scale)
+{
+    const __m512 q = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    const __m512 table = _mm512_mul_ps(broadcast(scale), q);
+    look_up(&w[0], &w[1], block->q, table, table);
+}
+
+INLINE void widen_q4_1(__m512 w[2], const dw_q4_1 *block, const float *scale)
+{
+    const __m512 q = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512 table = _mm512_fmadd_ps(broadcast(scale), q, broadcast(scale + 1));
+    look_up(&w[0], &w[1], block->q, table, table);
+}
+
+INLINE void widen_q5_1(__m512 w[2], const dw_q5_1 *block, const float *scale)
+{
+    const __m256i q = integers_q5_1(block);
+    w[0] = _mm512_fmadd_ps(broadcast(scale), floats_of_signed(_mm256_castsi256_si128(q)), broadcast(scale + 1));
+    w[1] = _mm512_fmadd_ps(broadcast(scale), floats_of_signed(_mm256_extracti128_si256(q, 1)), broadcast(scale + 1));
+}
+
+INLINE void widen_q8_0(__m512 w[2], const dw_q8_0 *block, const float *scale)
+{
+    for (int i = 0; i < 2; i++) {
+        const __m128i q = _mm_loadu_si128((const __m128i *)(block->q + 16 * i));
+        w[i] = _mm512_mul_ps(broadcast(scale), floats_of_signed(q));
+    }
+}
+
+INLINE void widen_iq4(__m512 w[2], const uint8_t q[16], const float *scale)
+{
+    static const float values[16] = {DW_IQ4_VALUES};
+    const __m512 table = _mm512_mul_ps(broadcast(scale), _mm512_loadu_ps(values));
+    look_up(&w[0], &w[1], q, table, table);
+}
+
+/* Weights 128 n .. 128 n + 127. Two bits look up in a table that repeats. */
+INLINE void widen_q2_k(__m512 w[8], const dw_q2_k *block, int n, const float *scale)
+{
+    const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+    for (int i = 0; i < 2; i++) {
+        const __m512i q = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(block->q + 32 * n + 16 * i)));
+        for (int j = 0; j < 4; j++) {
+            const float *part = scale + 8 * n + 2 * j + i;
+            const __m512 table = _mm512_fmsub_ps(broadcast(part), numbers, broadcast(part + MINIMA));
+            w[2 * j + i] = _mm512_permutexvar_ps(_mm512_srli_epi32(q, 2 * j), table);
+        }
+    }
+}
+
+/* Weights 128 n .. 128 n + 127; n is a constant where it is called. */
+INLINE void widen_q3_k(__m512 w[8], const dw_q3_k *block, int n, const float *scale)
+{
+    for (int j = 0; j < 4; j++) {
+        const float *parts = scale + 8 * n + 2 * j;
+        scale_integers(w + 2 * j, integers_q3_k(block, n, j), parts, parts + 1);
+    }
+}
+
+/* Weights 64 n .. 64 n + 63. */
+INLINE void widen_q4_k(__m512 w[4], const dw_q4_k *block, int n, const float *scale)
+{
+    const __m512 table0 = table_with_minimum(scale + 2 * n);
+    const __m512 table1 = table_with_minimum(scale + 2 * n + 1);
+    for (int i = 0; i < 2; i++) look_up(&w[i], &w[i + 2], block->q + 32 * n + 16 * i, table0, table1);
+}
+
+/* Weights 64 n .. 64 n + 63; n is a constant where it is called. */
+INLINE void widen_q5_k(__m512 w[4], const dw_q5_k *block, int n, const float *scale)
+{
+    for (int j = 0; j < 2; j++) {
+        const __m256i q = integers_q5_k(block, n, j);
+        const __m512 factor = broadcast(scale + 2 * n + j);
+        const __m512 minimum = broadcast(scale + MINIMA + 2 * n + j);
+        w[2 * j] = _mm512_fmsub_ps(factor, floats_of_signed(_mm256_castsi256_si128(q)), minimum);
+        w[2 * j + 1] = _mm512_fmsub_ps(factor, floats_of_signed(_mm256_extracti128_si256(q, 1)), minimum);
+    }
+}
+
+/* Weights 128 n .. 128 n + 127. */
+INLINE void widen_q6_k(__m512 w[8], const dw_q6_k *block, int n, const float *scale)
+{
+    for (int j = 0; j < 4; j++) {
+        const float *parts = scale + 8 * n + 2 * j;
+        scale_integers(w + 2 * j, integers_q6_k(block, n, j), parts, parts + 1);
+    }
+}
+
+/* The step'th dw_step_numbers(type) / 16 registers of a block; scale: from widen_scales. */
+INLINE void widen(__m512 *w, dw_type type, const void *block, int step, const float *scale)
+{
+    switch (type) {
+    case DW_Q4_0: widen_q4_0(w, block, scale); break;
+    case DW_Q4_1: widen_q4_1(w, block, scale); break;
+    case DW_Q5_0: scale_integers(w, integers_q5_0(block), scale, scale); break;
+    case DW_Q5_1: widen_q5_1(w, block, scale); break;
+    case DW_Q8_0: widen_q8_0(w, block, scale); break;
+    case DW_Q2_K: widen_q2_k(w, block, step, scale); break;
+    case DW_Q3_K: widen_q3_k(w, block, step, scale); break;
+    case DW_Q4_K: widen_q4_k(w, block, step, scale); break;
+    case DW_Q5_K: widen_q5_k(w, block, step, scale); break;
+    case DW_Q6_K: widen_q6_k(w, block, step, scale); break;
+    case DW_IQ4_NL: widen_iq4(w, ((const dw_iq4_nl *)block)->q, scale); break;
+    case DW_IQ4_XS: widen_iq4(w, ((const dw_iq4_xs *)block)->q + 16 * step, scale + step); break;
+    case DW_F32: for (int i = 0; i < 2; i++) w[i] = _mm512_loadu_ps((const float *)block + 16 * i); break;
+    default:
+        for (int i = 0; i < 2; i++) {
+            const __m256i narrow = _mm256_loadu_si256((const __m256i *)block + i);
+            w[i] = type == DW_F16 ? _mm512_cvtph_ps(narrow)
+                                  : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
+        }
+    }
+}
+
+#endif
