@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "model/model.h"
 #include "tests/shared/fixtures.h"
+#include "tests/shared/reference.h"
 
 static dw_error err;
 
@@ -140,19 +141,19 @@ Test(model_load, smollm2)
 Test(model_load, converted_checkpoints_keep_shape_and_type)
 {
     static const struct {
-        const char *directory;
+        const char *name;
         dw_type type;
         int64_t layers, hidden, heads, kv_heads, head_dim;
         double rope_base;
     } cases[] = {
-        {"../shared/reference/models/llama-headdim", DW_F32, 3, 64, 4, 2, 24, 10000},
-        {"../shared/reference/models/llama-float16", DW_F16, 4, 72, 9, 3, 8, 100000},
-        {"../shared/reference/models/llama-bf16-shards", DW_BF16, 3, 80, 5, 5, 16, 10000},
+        {"models/llama-headdim", DW_F32, 3, 64, 4, 2, 24, 10000},
+        {"models/llama-float16", DW_F16, 4, 72, 9, 3, 8, 100000},
+        {"models/llama-bf16-shards", DW_BF16, 3, 80, 5, 5, 16, 10000},
     };
     const char *path = fixture_path("model.gguf");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         dw_model *m;
-        fixture_from_safetensors(path, cases[i].directory);
+        fixture_from_safetensors(path, reference_path(cases[i].name));
         m = load(path, 0);
         cr_expect(m->layers == cases[i].layers && m->hidden == cases[i].hidden && m->heads == cases[i].heads);
         cr_expect(m->kv_heads == cases[i].kv_heads && m->head_dim == cases[i].head_dim && m->rope_base == cases[i].rope_base);
@@ -171,8 +172,8 @@ Test(model_load, converted_checkpoints_have_interleaved_rotation_pairs)
     uint8_t *checkpoint;
     int64_t bytes;
     dw_model *m;
-    fixture_from_safetensors(path, "../shared/reference/models/llama-headdim");
-    read_file("../shared/reference/models/llama-headdim/model.safetensors", &checkpoint, &bytes);
+    fixture_from_safetensors(path, reference_path("models/llama-headdim"));
+    read_file(reference_path("models/llama-headdim/model.safetensors"), &checkpoint, &bytes);
     m = load(path, 0);
     converted = m->layer[0].q.data;
     for (int64_t head = 0; head < 4; head++) {

@@ -131,7 +131,7 @@ Test(model_refusals, tensors_that_are_absent_or_of_an_unsupported_type)
     check_patched(GGUF_AT_TYPE, "blk.1.ffn_down.weight", 0, 39, 4, FIXTURE_Q4_1,
                   "tensor blk.1.ffn_down.weight has type MXFP4 (39), which is not supported; supported: F32, F16, BF16, Q4_0, ");
     check_patched(GGUF_AT_TYPE, "blk.1.attn_norm.weight", 0, 1, 4, FIXTURE_F32,
-                  "tensor blk.1.attn_norm.weight has type F16; norms must be F32");
+                  "tensor blk.1.attn_norm.weight has type F16; norms and biases must be F32");
 }
 
 Test(model_refusals, weights_that_are_not_finite)
