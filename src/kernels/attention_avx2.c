@@ -5,27 +5,19 @@
 
 #include "kernels/attention_kernels.h"
 #include "kernels/exp2_avx2.h"
-#include "kernels/f16.h"
 #include "kernels/kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 enum { ROWS = 2, WIDTH = 4 }; /* ROWS x WIDTH accumulators, WIDTH registers of K or V, one of q or w: 13 of 16 */
 
-/* Eight numbers from number i on, and number i alone. */
+/* Eight numbers from number i on. */
 INLINE __m256 load8(const void *array, int64_t i, dw_type type)
 {
     if (type == DW_F32) return _mm256_loadu_ps((const float *)array + i);
     const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)((const uint16_t *)array + i));
     if (type == DW_F16) return _mm256_cvtph_ps(half);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-
-INLINE float load1(const void *array, int64_t i, dw_type type)
-{
-    if (type == DW_F32) return ((const float *)array)[i];
-    if (type == DW_F16) return dw_f32_of_f16(((const uint16_t *)array)[i]);
-    return dw_f32_of_bf16(((const uint16_t *)array)[i]);
 }
 
 INLINE void scores_rows(float *out, const float *q, int64_t q_stride, const void *k, int d, int key0, dw_type type, const int rows)
@@ -62,21 +54,6 @@ INLINE void scores(float *out, const float *q, int64_t q_stride, int n, const vo
     if (n == 1) {
         for (int key0 = 0; key0 < DW_BLOCK; key0 += 8 * WIDTH) scores_rows(out, q, q_stride, k, d, key0, type, 1);
     }
-}
-
-void dw_scores_f32_avx2(float *out, const float *q, int64_t q_stride, int n, const void *k, int d)
-{
-    scores(out, q, q_stride, n, k, d, DW_F32);
-}
-
-void dw_scores_f16_avx2(float *out, const float *q, int64_t q_stride, int n, const void *k, int d)
-{
-    scores(out, q, q_stride, n, k, d, DW_F16);
-}
-
-void dw_scores_bf16_avx2(float *out, const float *q, int64_t q_stride, int n, const void *k, int d)
-{
-    scores(out, q, q_stride, n, k, d, DW_BF16);
 }
 
 /* All ones in the lanes whose bit (0..7) is set. */
@@ -163,7 +140,7 @@ INLINE void values_panel(float *out, const float *w, const void *v, int d, int f
     for (; c < d; c++) {
         for (int i = 0; i < rows; i++) {
             float o = 0.0f;
-            for (int j = first; j <= last; j++) o = fmaf(w[i * DW_BLOCK + j], load1(v, (int64_t)j * d + c, type), o);
+            for (int j = first; j <= last; j++) o = fmaf(w[i * DW_BLOCK + j], dw_cache_number(v, (int64_t)j * d + c, type), o);
             out[(int64_t)i * d + c] = o;
         }
     }
@@ -175,20 +152,7 @@ INLINE void values(float *out, const float *w, int n, const void *v, int d, int 
     if (n == 1) values_panel(out, w, v, d, first, last, type, 1);
 }
 
-void dw_values_f32_avx2(float *out, const float *w, int n, const void *v, int d, int first, int last)
-{
-    values(out, w, n, v, d, first, last, DW_F32);
-}
-
-void dw_values_f16_avx2(float *out, const float *w, int n, const void *v, int d, int first, int last)
-{
-    values(out, w, n, v, d, first, last, DW_F16);
-}
-
-void dw_values_bf16_avx2(float *out, const float *w, int n, const void *v, int d, int first, int last)
-{
-    values(out, w, n, v, d, first, last, DW_BF16);
-}
+DW_DEFINE_ATTENTION_SLOTS(avx2)
 
 /* Doubles that hold integers below 2^51 in size, as integers: adding 1.5 * 2^52 puts them into the low bits of the mantissa. */
 INLINE __m256i to_int64(__m256d x)

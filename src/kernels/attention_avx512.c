@@ -6,27 +6,19 @@
 
 #include "kernels/attention_kernels.h"
 #include "kernels/exp2_avx512.h"
-#include "kernels/f16.h"
 #include "kernels/kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 enum { ROWS = 6, WIDTH = 4 }; /* ROWS x WIDTH accumulators and WIDTH registers of K or V */
 
-/* Sixteen numbers from number i on, and number i alone. */
+/* Sixteen numbers from number i on. */
 INLINE __m512 load16(const void *array, int64_t i, dw_type type)
 {
     if (type == DW_F32) return _mm512_loadu_ps((const float *)array + i);
     const __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)array + i));
     if (type == DW_F16) return _mm512_cvtph_ps(half);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
-INLINE float load1(const void *array, int64_t i, dw_type type)
-{
-    if (type == DW_F32) return ((const float *)array)[i];
-    if (type == DW_F16) return dw_f32_of_f16(((const uint16_t *)array)[i]);
-    return dw_f32_of_bf16(((const uint16_t *)array)[i]);
 }
 
 INLINE void scores_rows(float *out, const float *q, int64_t q_stride, const void *k, int d, dw_type type, const int rows)
@@ -66,21 +58,6 @@ INLINE void scores(float *out, const float *q, int64_t q_stride, int n, const vo
     case 1: scores_rows(out, q, q_stride, k, d, type, 1); break;
     default: break;
     }
-}
-
-void dw_scores_f32_avx512(float *out, const float *q, int64_t q_stride, int n, const void *k, int d)
-{
-    scores(out, q, q_stride, n, k, d, DW_F32);
-}
-
-void dw_scores_f16_avx512(float *out, const float *q, int64_t q_stride, int n, const void *k, int d)
-{
-    scores(out, q, q_stride, n, k, d, DW_F16);
-}
-
-void dw_scores_bf16_avx512(float *out, const float *q, int64_t q_stride, int n, const void *k, int d)
-{
-    scores(out, q, q_stride, n, k, d, DW_BF16);
 }
 
 /* The sixteen lanes added in halves. */
@@ -153,7 +130,7 @@ INLINE void values_panel(float *out, const float *w, const void *v, int d, int f
     for (; c < d; c++) {
         for (int i = 0; i < rows; i++) {
             float o = 0.0f;
-            for (int j = first; j <= last; j++) o = fmaf(w[i * DW_BLOCK + j], load1(v, (int64_t)j * d + c, type), o);
+            for (int j = first; j <= last; j++) o = fmaf(w[i * DW_BLOCK + j], dw_cache_number(v, (int64_t)j * d + c, type), o);
             out[(int64_t)i * d + c] = o;
         }
     }
@@ -172,20 +149,7 @@ INLINE void values(float *out, const float *w, int n, const void *v, int d, int 
     }
 }
 
-void dw_values_f32_avx512(float *out, const float *w, int n, const void *v, int d, int first, int last)
-{
-    values(out, w, n, v, d, first, last, DW_F32);
-}
-
-void dw_values_f16_avx512(float *out, const float *w, int n, const void *v, int d, int first, int last)
-{
-    values(out, w, n, v, d, first, last, DW_F16);
-}
-
-void dw_values_bf16_avx512(float *out, const float *w, int n, const void *v, int d, int first, int last)
-{
-    values(out, w, n, v, d, first, last, DW_BF16);
-}
+DW_DEFINE_ATTENTION_SLOTS(avx512)
 
 void dw_add_limbs_avx512(int64_t *low, int64_t *high, const float *o, int64_t n, float scale, int shift)
 {

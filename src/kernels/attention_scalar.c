@@ -4,51 +4,17 @@
 
 #include "kernels/attention_kernels.h"
 #include "kernels/exp2_scalar.h"
-#include "kernels/f16.h"
 #include "kernels/kernels.h"
 
-/* Number i of an array of one storage type. */
-typedef float element(const void *array, int64_t i);
-
-static float element_f32(const void *array, int64_t i)
-{
-    return ((const float *)array)[i];
-}
-
-static float element_f16(const void *array, int64_t i)
-{
-    return dw_f32_of_f16(((const uint16_t *)array)[i]);
-}
-
-static float element_bf16(const void *array, int64_t i)
-{
-    return dw_f32_of_bf16(((const uint16_t *)array)[i]);
-}
-
-static inline void scores(float *out, const float *q, int64_t q_stride, int n, const void *k, int d, element *at)
+static inline void scores(float *out, const float *q, int64_t q_stride, int n, const void *k, int d, dw_type type)
 {
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < DW_BLOCK; j++) {
             float dot = 0.0f;
-            for (int c = 0; c < d; c++) dot = fmaf(q[i * q_stride + c], at(k, (int64_t)c * DW_BLOCK + j), dot);
+            for (int c = 0; c < d; c++) dot = fmaf(q[i * q_stride + c], dw_cache_number(k, (int64_t)c * DW_BLOCK + j, type), dot);
             out[i * DW_BLOCK + j] = dot;
         }
     }
-}
-
-void dw_scores_f32_scalar(float *out, const float *q, int64_t q_stride, int n, const void *k, int d)
-{
-    scores(out, q, q_stride, n, k, d, element_f32);
-}
-
-void dw_scores_f16_scalar(float *out, const float *q, int64_t q_stride, int n, const void *k, int d)
-{
-    scores(out, q, q_stride, n, k, d, element_f16);
-}
-
-void dw_scores_bf16_scalar(float *out, const float *q, int64_t q_stride, int n, const void *k, int d)
-{
-    scores(out, q, q_stride, n, k, d, element_bf16);
 }
 
 float dw_weights_scalar(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum, float *maxima)
@@ -74,31 +40,18 @@ float dw_weights_scalar(float *w, const float *s, float scale, uint64_t mask, in
     return best;
 }
 
-static inline void values(float *out, const float *w, int n, const void *v, int d, int first, int last, element *at)
+static inline void values(float *out, const float *w, int n, const void *v, int d, int first, int last, dw_type type)
 {
     for (int i = 0; i < n; i++) {
         for (int c = 0; c < d; c++) {
             float o = 0.0f;
-            for (int j = first; j <= last; j++) o = fmaf(w[i * DW_BLOCK + j], at(v, (int64_t)j * d + c), o);
+            for (int j = first; j <= last; j++) o = fmaf(w[i * DW_BLOCK + j], dw_cache_number(v, (int64_t)j * d + c, type), o);
             out[(int64_t)i * d + c] = o;
         }
     }
 }
 
-void dw_values_f32_scalar(float *out, const float *w, int n, const void *v, int d, int first, int last)
-{
-    values(out, w, n, v, d, first, last, element_f32);
-}
-
-void dw_values_f16_scalar(float *out, const float *w, int n, const void *v, int d, int first, int last)
-{
-    values(out, w, n, v, d, first, last, element_f16);
-}
-
-void dw_values_bf16_scalar(float *out, const float *w, int n, const void *v, int d, int first, int last)
-{
-    values(out, w, n, v, d, first, last, element_bf16);
-}
+DW_DEFINE_ATTENTION_SLOTS(scalar)
 
 void dw_add_limbs_scalar(int64_t *low, int64_t *high, const float *o, int64_t n, float scale, int shift)
 {
