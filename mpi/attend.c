@@ -8,6 +8,7 @@
 #include "attention/scan.h"
 #include "attention/sparse.h"
 #include "base/clock.h"
+#include "base/integers.h"
 #include "base/memory.h"
 #include "kernels/vector.h"
 #include "mpi/collective.h"
@@ -47,11 +48,6 @@ struct dw_attention {
     int64_t out_stride;
 };
 
-static int64_t round_up(int64_t bytes)
-{
-    return (bytes + 7) / 8 * 8;
-}
-
 static dw_status create_sparse_parts(dw_attention *a, const dw_shard_config *config, const dw_policy *policy, dw_error *err)
 {
     if (policy->mode == DW_DENSE) return DW_OK;
@@ -64,18 +60,13 @@ static dw_status create_sparse_parts(dw_attention *a, const dw_shard_config *con
     return DW_OK;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static dw_status create_parts(dw_attention *a, const dw_shard_config *config, int64_t max_rows, const dw_policy *policy, dw_error *err)
 {
     int64_t theirs;
     DW_TRY(dw_shard_create(&a->shard, config, err));
     DW_TRY(dw_scan_create(&a->scan, a->kernels, a->pool, config, a->heads, max_rows, err));
     DW_TRY(create_sparse_parts(a, config, policy, err));
-    theirs = larger(max_rows * a->partial_bytes, a->proposal_shape.capacity);
+    theirs = dw_larger(max_rows * a->partial_bytes, a->proposal_shape.capacity);
     DW_TRY(dw_alloc_bytes((void **)&a->gathered, max_rows, a->row_bytes, "row buffer", err));
     DW_TRY(dw_alloc_bytes((void **)&a->partials, max_rows, a->partial_bytes, "partial sums", err));
     DW_TRY(dw_alloc_bytes(&a->theirs, theirs, 1, "partial sums", err));
@@ -98,8 +89,9 @@ dw_status dw_attention_create(dw_attention **out, dw_transport *transport, dw_po
     a->kv_heads = config->kv_heads;
     a->head_dim = config->head_dim;
     a->partial_bytes = heads * dw_partial_words(config->head_dim + 1) * (int64_t)sizeof(int64_t);
-    a->row_bytes = round_up(heads * config->head_dim * (int64_t)sizeof(float) + dw_shard_key_row_bytes(config) +
-                            dw_shard_value_row_bytes(config));
+    a->row_bytes = dw_round_up(heads * config->head_dim * (int64_t)sizeof(float) + dw_shard_key_row_bytes(config) +
+                                   dw_shard_value_row_bytes(config),
+                               8);
     status = create_parts(a, config, max_rows, policy, err);
     if (status != DW_OK) {
         dw_attention_destroy(a);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "attention/scan.h"
+#include "base/integers.h"
 #include "base/memory.h"
 
 /* Tasks: (kv head) x (slice of the shard's blocks). A task scores its slice, and finds for each query head a bar that at least k of its keys
@@ -58,11 +59,6 @@ struct dw_discovery {
     atomic_llong bad_head;
 };
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static dw_status create_scratch(const dw_discovery *d, scratch *s, dw_error *err)
 {
     const int64_t group = d->shape->group;
@@ -88,7 +84,7 @@ dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_
                               const dw_policy *policy, const dw_proposal_shape *shape, dw_error *err)
 {
     const int64_t heads = shape->kv_heads * shape->group;
-    const int64_t forced = smaller(smaller(policy->anchor, config->context) + smaller(policy->window, config->context), config->context);
+    const int64_t forced = dw_smaller(dw_smaller(policy->anchor, config->context) + dw_smaller(policy->window, config->context), config->context);
     dw_discovery *d;
     dw_status status;
     *out = NULL;
@@ -101,7 +97,7 @@ dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_
     d->scale = dw_score_scale(config->head_dim);
     d->local_blocks = config->context / DW_BLOCK / config->ranks + 1;
     d->max_slices = (int64_t)TASKS_PER_THREAD * dw_pool_threads(pool);
-    d->best_capacity = smaller(d->max_slices * KEPT_PER_KEY * shape->keys, d->local_blocks * DW_BLOCK);
+    d->best_capacity = dw_smaller(d->max_slices * KEPT_PER_KEY * shape->keys, d->local_blocks * DW_BLOCK);
     DW_TRY_GOTO(status, DW_ALLOC(&d->thread, dw_pool_threads(pool), "discovery scratch", err), failed);
     for (int i = 0; i < dw_pool_threads(pool); i++) DW_TRY_GOTO(status, create_scratch(d, &d->thread[i], err), failed);
     DW_TRY_GOTO(status, DW_ALLOC(&d->best, heads * d->best_capacity, "discovery scratch", err), failed);
@@ -165,7 +161,7 @@ static int64_t collect_block(dw_candidate *out, const float *scores, dw_pos star
 {
     int64_t count = 0;
     for (int64_t from = 0; from < visible; from += DW_LANES) {
-        const int64_t end = smaller(from + DW_LANES, visible);
+        const int64_t end = dw_smaller(from + DW_LANES, visible);
         int any = 0;
         for (int64_t j = from; j < end; j++) any |= scores[j] >= bar; /* vectorised: most groups end here */
         if (!any) continue;
@@ -187,7 +183,7 @@ static int64_t list_forced(dw_discovery *d)
     int64_t count = 0;
     for (int64_t b = 0; b < d->blocks; b++) {
         const dw_pos start = dw_shard_block_start(d->shard, (dw_block_slot){b});
-        const dw_pos end = smaller(start + DW_BLOCK, d->position + 1);
+        const dw_pos end = dw_smaller(start + DW_BLOCK, d->position + 1);
         if (start >= d->policy.anchor && end <= d->position - d->policy.window + 1) continue;
         for (dw_pos p = start; p < end; p++) {
             if (is_forced(d, p)) d->forced[count++] = p;
@@ -228,14 +224,14 @@ static int64_t best_offset(const dw_discovery *d, int64_t slice)
     int64_t offset = 0;
     for (int64_t s = 0; s < slice; s++) {
         const int64_t keys = (slice_start(d, s + 1) - slice_start(d, s)) * DW_BLOCK;
-        offset += smaller(KEPT_PER_KEY * d->shape->keys, keys);
+        offset += dw_smaller(KEPT_PER_KEY * d->shape->keys, keys);
     }
     return offset;
 }
 
 static int64_t visible_keys(const dw_discovery *d, int64_t block)
 {
-    return smaller(DW_BLOCK, d->position + 1 - dw_shard_block_start(d->shard, (dw_block_slot){block}));
+    return dw_smaller(DW_BLOCK, d->position + 1 - dw_shard_block_start(d->shard, (dw_block_slot){block}));
 }
 
 /* Scores one block, number n of the slice, for the query heads of a group: masses, group maxima, forced positions. Returns the largest
@@ -347,7 +343,7 @@ static void join_task(void *context, int64_t head, int thread)
         dw_partial_merge(mass, mass + s * DW_MASS_WORDS, 1);
     }
     qsort(best, (size_t)total, sizeof *best, compare_candidates);
-    count[0] = smaller(total, d->shape->keys);
+    count[0] = dw_smaller(total, d->shape->keys);
 }
 
 static const char *value_row(const dw_discovery *d, int64_t kv_head, dw_pos position)

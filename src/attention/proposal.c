@@ -3,41 +3,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/memory.h"
 
 enum { HEADER_WORDS = 4, WORD = 8 };
 
-static int64_t round_up(int64_t bytes)
-{
-    return (bytes + WORD - 1) / WORD * WORD;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t section_bytes(const dw_proposal_shape *shape, int64_t forced, int64_t top_total, int64_t values)
 {
     return WORD * (HEADER_WORDS + shape->group * (DW_MASS_WORDS + 1)) + WORD * forced +
-           round_up(shape->group * forced * (int64_t)sizeof(float)) + top_total * (int64_t)sizeof(dw_candidate) + WORD * values +
+           dw_round_up(shape->group * forced * (int64_t)sizeof(float), WORD) + top_total * (int64_t)sizeof(dw_candidate) + WORD * values +
            values * shape->value_stride;
 }
 
 dw_status dw_proposal_shape_create(dw_proposal_shape *shape, const dw_shard_config *config, int64_t heads, const dw_policy *policy,
                                    dw_error *err)
 {
-    const int64_t forced = smaller(smaller(policy->anchor, config->context) + smaller(policy->window, config->context), config->context);
+    const int64_t forced = dw_smaller(dw_smaller(policy->anchor, config->context) + dw_smaller(policy->window, config->context), config->context);
     dw_status status;
     memset(shape, 0, sizeof *shape);
     shape->kv_heads = config->kv_heads;
     shape->group = heads / config->kv_heads;
-    shape->keys = smaller(policy->keys, config->context);
+    shape->keys = dw_smaller(policy->keys, config->context);
     shape->value_bytes = dw_row_bytes(config->value_type, config->head_dim);
-    shape->value_stride = round_up(shape->value_bytes);
+    shape->value_stride = dw_round_up(shape->value_bytes, WORD);
     shape->positions_capacity = 2 * (forced + shape->group * shape->keys); /* a merge names those of both sides at most */
     shape->capacity = shape->kv_heads * section_bytes(shape, forced, shape->group * shape->keys,
-                                                      smaller(forced + shape->group * shape->keys, config->context));
+                                                      dw_smaller(forced + shape->group * shape->keys, config->context));
     DW_TRY_GOTO(status, DW_ALLOC(&shape->positions, shape->positions_capacity, "proposal scratch", err), failed);
     DW_TRY_GOTO(status, dw_alloc_bytes(&shape->merged, shape->capacity, 1, "proposal scratch", err), failed);
     return DW_OK;
@@ -65,7 +56,7 @@ dw_proposal dw_proposal_view(const dw_proposal_shape *shape, void *section)
     for (int64_t i = 0; i < shape->group; i++) top_total += view.top_count[i];
     view.forced = view.top_count + shape->group;
     view.forced_scores = (float *)(void *)(view.forced + *view.forced_count);
-    at = (char *)view.forced_scores + round_up(shape->group * *view.forced_count * (int64_t)sizeof(float));
+    at = (char *)view.forced_scores + dw_round_up(shape->group * *view.forced_count * (int64_t)sizeof(float), WORD);
     view.top = (dw_candidate *)(void *)at;
     view.value_positions = (dw_pos *)(void *)(view.top + top_total);
     view.values = (char *)(view.value_positions + *view.value_count);
@@ -185,7 +176,7 @@ static int64_t merge_section(const dw_proposal_shape *shape, const dw_proposal *
     dw_proposal out;
     int64_t *counts = (int64_t *)section + HEADER_WORDS + shape->group * DW_MASS_WORDS; /* where begin wants them anyway */
     int64_t values;
-    for (int64_t g = 0; g < shape->group; g++) counts[g] = smaller(shape->keys, a->top_count[g] + b->top_count[g]);
+    for (int64_t g = 0; g < shape->group; g++) counts[g] = dw_smaller(shape->keys, a->top_count[g] + b->top_count[g]);
     out = dw_proposal_begin(shape, section, *a->forced_count + *b->forced_count, counts, 0);
     *out.key_norm = *a->key_norm > *b->key_norm ? *a->key_norm : *b->key_norm;
     memcpy(out.mass, a->mass, (size_t)(shape->group * DW_MASS_WORDS) * sizeof *out.mass);
