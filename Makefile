@@ -7,6 +7,8 @@ BUILD ?= build
 SANITIZE ?=
 LARGE ?=
 VERSION := 0.1.0
+PREFIX ?= /usr/local
+DESTDIR ?=
 
 CC := gcc
 CFLAGS ?= -O3 -g
@@ -28,7 +30,9 @@ MAIN := $(BUILD)/src/cli/main.o
 LIBRARY := $(filter-out $(MAIN),$(OBJECTS))
 # Criterion programs: one a directory of tests, and helpers that they share.
 TEST_DIRS := unit ranks reference
-TEST_PROGRAMS := $(foreach d,$(TEST_DIRS),$(if $(wildcard tests/$(d)/*.c),$(BUILD)/tests/$(d)/run))
+# What needs a large model or much time: only in check-large.
+LARGE_TEST_DIRS := reference/large
+TEST_PROGRAMS := $(foreach d,$(TEST_DIRS) $(LARGE_TEST_DIRS),$(if $(wildcard tests/$(d)/*.c),$(BUILD)/tests/$(d)/run))
 TEST_SHARED := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/shared/*.c))
 
 .PHONY: all
@@ -46,9 +50,9 @@ $(BUILD)/libdewpoint.a: $(LIBRARY)
 	@ar rcs $@ $^
 
 # Instruction sets by file name.
-$(BUILD)/%_avx2.o: ISA_CFLAGS := -mavx2 -mfma -mf16c
-$(BUILD)/%_avx512.o: ISA_CFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c
-$(BUILD)/mpi/%.o: ISA_CFLAGS = $(MPI_CFLAGS)
+$(BUILD)/%_avx2.o $(BUILD)/%_avx2.tidy: ISA_CFLAGS := -mavx2 -mfma -mf16c
+$(BUILD)/%_avx512.o $(BUILD)/%_avx512.tidy: ISA_CFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c
+$(BUILD)/mpi/%.o $(BUILD)/mpi/%.tidy: ISA_CFLAGS = $(MPI_CFLAGS)
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -60,7 +64,7 @@ $(BUILD)/tests/$(1)/run: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/$(1)/*.c))
 	@echo "  ld $$@"
 	@$$(CC) $$(LDFLAGS) -o $$@ $$^ -lcriterion $$(LDLIBS)
 endef
-$(foreach d,$(TEST_DIRS),$(eval $(call test_program,$(d))))
+$(foreach d,$(TEST_DIRS) $(LARGE_TEST_DIRS),$(eval $(call test_program,$(d))))
 
 # Programs that the rank tests launch under mpirun.
 RANK_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/ranks/programs/*.c))
@@ -81,6 +85,11 @@ check: deps
 	@$(MAKE) --no-print-directory tests fetch-models
 	@for d in $(TEST_DIRS); do echo "== tests/$$d"; $(CHECK_ENVIRONMENT) $(BUILD)/tests/$$d/run -j1 --timeout 600 || exit 1; done
 
+.PHONY: check-large
+check-large: deps
+	@$(MAKE) --no-print-directory tests fetch-models LARGE=1
+	@for d in $(LARGE_TEST_DIRS); do echo "== tests/$$d"; $(CHECK_ENVIRONMENT) $(BUILD)/tests/$$d/run -j1 --timeout 3600 || exit 1; done
+
 .PHONY: deps
 deps:
 	@launch/install-deps
@@ -91,8 +100,33 @@ fetch-models:
 
 .PHONY: demo
 demo: deps
-	@$(MAKE) --no-print-directory dewpoint fetch-models
+	@$(MAKE) --no-print-directory dewpoint
+	@launch/fetch-models smollm2-135m
 	@launch/demo
+
+# DESTDIR: where a package is put together; not part of any path that is written into it.
+DOCUMENTS = $(wildcard README.md LICENSE) $(shell find docs -type f -name '*.md')
+.PHONY: install
+install: dewpoint
+	install -Dm755 $(BUILD)/dewpoint $(DESTDIR)$(PREFIX)/bin/dewpoint
+	@for f in $(DOCUMENTS); do install -vDm644 $$f $(DESTDIR)$(PREFIX)/share/doc/dewpoint/$$f || exit 1; done
+
+# clang-format and clang-tidy of Debian 12 (version 14): other versions format otherwise.
+FORMATTED = $(shell find src mpi tests -name '*.[ch]')
+.PHONY: format
+format:
+	clang-format -i $(FORMATTED)
+
+# A file is checked again when its object was built again, so this builds too. clang 14 knows _Float16 by another name.
+TIDY := $(patsubst %.c,$(BUILD)/%.tidy,$(SOURCES) $(shell find tests -name '*.c'))
+.PHONY: lint
+lint: $(TIDY)
+	clang-format --dry-run --Werror $(FORMATTED)
+
+$(BUILD)/%.tidy: %.c $(BUILD)/%.o .clang-tidy tests/.clang-tidy
+	@echo "  tidy $<"
+	@clang-tidy --quiet $< -- $(DW_CFLAGS) $(ISA_CFLAGS) -D_Float16=__fp16 2>$@.log || { cat $@.log >&2; exit 1; }
+	@touch $@
 
 .PHONY: clean
 clean:
@@ -103,6 +137,7 @@ help:
 	@echo "make              build ./dewpoint"
 	@echo "make demo         install what is missing, build, fetch a model, decode a long text on 4 ranks twice"
 	@echo "make check        build and run all tests (SANITIZE=address,undefined: with sanitizers, under build/)"
+	@echo "make check-large  tests that need a large model (a gigabyte is downloaded)"
 	@echo "make deps         install the Debian packages that are missing (as root; else print the command)"
 	@echo "make fetch-models download the models of demo and tests into the cache (DEWPOINT_CACHE, default ~/.cache/dewpoint)"
 	@echo "make clean        remove what was built, keep what was downloaded"

@@ -1,6 +1,7 @@
 #include "mpi/attend.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "attention/discovery.h"
@@ -41,9 +42,14 @@ struct dw_attention {
     void *proposal;        /* [proposal_shape.capacity] */
     dw_interval *omitted;  /* [heads] */
 
-    /* For pool tasks. */
+    /* The call at work, for pool tasks. */
+    int64_t layer;
     const dw_rows *rows;
+    const float *q; /* NULL: only K and V are stored */
+    const float *k;
+    const float *v;
     const int32_t *value_exponent;
+    atomic_llong bad_row; /* -1, or an own row that holds what may not be */
     float *out;
     int64_t out_stride;
 };
@@ -137,7 +143,7 @@ static dw_status check_inputs(const dw_attention *a, int64_t layer, const float 
                               const int32_t *value_exponent, dw_error *err)
 {
     const int64_t d = a->head_dim;
-    for (int64_t h = 0; h < a->heads; h++) {
+    for (int64_t h = 0; q != NULL && h < a->heads; h++) {
         if (dw_largest(q + h * d, d) <= LARGEST_INPUT) continue;
         return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: query is not a number or out of range", (long long)layer, (long long)h);
     }
@@ -154,37 +160,56 @@ static dw_status check_inputs(const dw_attention *a, int64_t layer, const float 
     return DW_OK;
 }
 
-/* Puts the own rows where the all-gather wants them, K and V rounded to the cache type. */
-static dw_status pack_rows(dw_attention *a, int64_t layer, const dw_rows *rows, const float *q, const float *k, const float *v,
-                           const int32_t *value_exponent, dw_error *err)
+/* Puts an own row where the all-gather wants it, K and V rounded to the cache type. */
+static void pack_task(void *context, int64_t own, int thread)
 {
+    dw_attention *a = context;
     const dw_shard_config *config = dw_shard_shape(a->shard);
     const int64_t q_floats = a->heads * a->head_dim;
     const int64_t kv_floats = a->kv_heads * a->head_dim;
+    const float *q = a->q == NULL ? NULL : a->q + own * q_floats;
+    const float *k = a->k + own * kv_floats;
+    const float *v = a->v + own * kv_floats;
+    char *at = a->gathered + (a->rows->start[a->transport->rank] + own) * a->row_bytes;
+    (void)thread;
+    if (check_inputs(a, a->layer, q, k, v, a->value_exponent, NULL) != DW_OK) atomic_store(&a->bad_row, own);
+    if (q != NULL) memcpy(at, q, (size_t)q_floats * sizeof *q);
+    at += q_floats * (int64_t)sizeof *q;
+    dw_cache_round(at, k, kv_floats, config->key_type);
+    dw_cache_round(at + dw_shard_key_row_bytes(config), v, kv_floats, config->value_type);
+}
+
+static dw_status pack_rows(dw_attention *a, dw_error *err)
+{
     const int rank = a->transport->rank;
-    for (int64_t t = rows->start[rank]; t < rows->start[rank + 1]; t++) {
-        const int64_t own = t - rows->start[rank];
-        char *at = a->gathered + t * a->row_bytes;
-        DW_TRY(check_inputs(a, layer, q + own * q_floats, k + own * kv_floats, v + own * kv_floats, value_exponent, err));
-        memcpy(at, q + own * q_floats, (size_t)q_floats * sizeof *q);
-        at += q_floats * (int64_t)sizeof *q;
-        dw_cache_round(at, k + own * kv_floats, kv_floats, config->key_type);
-        dw_cache_round(at + dw_shard_key_row_bytes(config), v + own * kv_floats, kv_floats, config->value_type);
+    int64_t bad;
+    atomic_store(&a->bad_row, -1);
+    dw_pool_run(a->pool, a->rows->start[rank + 1] - a->rows->start[rank], pack_task, a);
+    bad = atomic_load(&a->bad_row);
+    if (bad < 0) return DW_OK;
+    return check_inputs(a, a->layer, a->q == NULL ? NULL : a->q + bad * a->heads * a->head_dim,
+                        a->k + bad * a->kv_heads * a->head_dim, a->v + bad * a->kv_heads * a->head_dim, a->value_exponent, err);
+}
+
+/* One KV head of all rows: threads never write to one block. */
+static void put_task(void *context, int64_t kv_head, int thread)
+{
+    const dw_attention *a = context;
+    const dw_shard_config *config = dw_shard_shape(a->shard);
+    const int64_t q_bytes = a->heads * a->head_dim * (int64_t)sizeof(float);
+    (void)thread;
+    for (int64_t t = 0; t < a->rows->count; t++) {
+        const char *key_row = a->gathered + t * a->row_bytes + q_bytes;
+        dw_shard_put(a->shard, a->layer, kv_head, a->rows->first + t, key_row, key_row + dw_shard_key_row_bytes(config));
     }
-    return DW_OK;
 }
 
 /* All ranks get all rows; each keeps the K and V rows that it owns. */
-static dw_status exchange_rows(dw_attention *a, int64_t layer, const dw_rows *rows, dw_error *err)
+static dw_status exchange_rows(dw_attention *a, dw_error *err)
 {
-    const dw_shard_config *config = dw_shard_shape(a->shard);
-    const int64_t q_bytes = a->heads * a->head_dim * (int64_t)sizeof(float);
-    for (int r = 0; r <= a->transport->size; r++) a->offsets[r] = rows->start[r] * a->row_bytes;
+    for (int r = 0; r <= a->transport->size; r++) a->offsets[r] = a->rows->start[r] * a->row_bytes;
     DW_TRY(dw_all_gather(a->transport, a->gathered, a->offsets, err));
-    for (int64_t t = 0; t < rows->count; t++) {
-        const char *key_row = a->gathered + t * a->row_bytes + q_bytes;
-        dw_shard_put(a->shard, layer, rows->first + t, key_row, key_row + dw_shard_key_row_bytes(config));
-    }
+    dw_pool_run(a->pool, a->kv_heads, put_task, a);
     return DW_OK;
 }
 
@@ -219,8 +244,7 @@ static void finish_task(void *context, int64_t own, int thread)
     }
 }
 
-static dw_status attend_dense(dw_attention *a, int64_t layer, const dw_rows *rows, const int32_t *value_exponent, float *out,
-                              int64_t out_stride, dw_error *err)
+static dw_status attend_dense(dw_attention *a, int64_t layer, const dw_rows *rows, const int32_t *value_exponent, dw_error *err)
 {
     const int rank = a->transport->rank;
     const dw_queries queries = {rows->count, rows->first, gathered_q(a, 0), a->row_bytes / (int64_t)sizeof(float)};
@@ -235,10 +259,6 @@ static dw_status attend_dense(dw_attention *a, int64_t layer, const dw_rows *row
     now = dw_now();
     a->times.reduce += now - start;
     start = now;
-    a->rows = rows;
-    a->value_exponent = value_exponent;
-    a->out = out;
-    a->out_stride = out_stride;
     dw_pool_run(a->pool, rows->start[rank + 1] - rows->start[rank], finish_task, a);
     a->times.attend += dw_now() - start;
     return DW_OK;
@@ -267,10 +287,11 @@ static dw_status attend_sparse(dw_attention *a, int64_t layer, dw_pos position, 
     return DW_OK;
 }
 
-static dw_status attend_rows(dw_attention *a, int64_t layer, const dw_rows *rows, int sparse, const int32_t *value_exponent, float *out,
-                             int64_t out_stride, dw_omitted *omitted, dw_error *err)
+static dw_status attend_rows(dw_attention *a, int64_t layer, const dw_rows *rows, dw_attend_kind kind, const int32_t *value_exponent,
+                             float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err)
 {
-    if (!sparse) return attend_dense(a, layer, rows, value_exponent, out, out_stride, err);
+    if (kind == DW_ATTEND_STORE) return DW_OK;
+    if (kind == DW_ATTEND_DENSE) return attend_dense(a, layer, rows, value_exponent, err);
     if (!a->is_sparse_ready) return dw_fail(err, DW_RUNTIME, "sparse rows in a session whose policy is dense");
     for (int64_t t = 0; t < rows->count; t++) {
         float *row_out = a->transport->rank == 0 ? out + t * out_stride : NULL;
@@ -279,15 +300,23 @@ static dw_status attend_rows(dw_attention *a, int64_t layer, const dw_rows *rows
     return DW_OK;
 }
 
-dw_status dw_attend(dw_attention *a, int64_t layer, const dw_rows *rows, int sparse, const float *q, const float *k, const float *v,
-                    const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err)
+dw_status dw_attend(dw_attention *a, int64_t layer, const dw_rows *rows, dw_attend_kind kind, const float *q, const float *k,
+                    const float *v, const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err)
 {
     const double start = dw_now();
     const double waited = a->transport->traffic.wait_seconds;
-    DW_TRY(pack_rows(a, layer, rows, q, k, v, value_exponent, err));
-    DW_TRY(exchange_rows(a, layer, rows, err));
+    a->layer = layer;
+    a->rows = rows;
+    a->q = kind == DW_ATTEND_STORE ? NULL : q;
+    a->k = k;
+    a->v = v;
+    a->value_exponent = value_exponent;
+    a->out = out;
+    a->out_stride = out_stride;
+    DW_TRY(pack_rows(a, err));
+    DW_TRY(exchange_rows(a, err));
     a->times.reduce += dw_now() - start;
-    DW_TRY(attend_rows(a, layer, rows, sparse, value_exponent, out, out_stride, omitted, err));
+    DW_TRY(attend_rows(a, layer, rows, kind, value_exponent, out, out_stride, omitted, err));
     a->times.wait += a->transport->traffic.wait_seconds - waited;
     return DW_OK;
 }

@@ -17,6 +17,9 @@ typedef struct {
     int64_t *start; /* [ranks + 1], start[0] = 0, start[ranks] = count */
 } dw_rows;
 
+/* How the rows of a pass attend: to all visible keys, or by the policy; or not at all, when only their K and V are needed. */
+typedef enum { DW_ATTEND_DENSE, DW_ATTEND_SPARSE, DW_ATTEND_STORE } dw_attend_kind;
+
 /* Seconds of this rank, summed over calls. */
 typedef struct {
     double score;  /* scanning the own shard */
@@ -33,11 +36,12 @@ dw_status dw_attention_create(dw_attention **out, dw_transport *transport, dw_po
                               const dw_shard_config *config, int64_t heads, int64_t max_rows, const dw_policy *policy, dw_error *err);
 void dw_attention_destroy(dw_attention *attention);
 
-/* Collective over the ranks of the transport, same layer, rows and sparse on all. q: [own rows][heads][head_dim], k and v:
+/* Collective over the ranks of the transport, same layer, rows and kind on all. q: [own rows][heads][head_dim], k and v:
    [own rows][kv_heads][head_dim], out: [own rows] of [heads][head_dim], out_stride floats apart. value_exponent: [kv_heads], of the layer.
-   sparse: rows attend by the policy, one after the other, and must all belong to rank 0; omitted (rank 0) collects what they left out.
+   DW_ATTEND_SPARSE: rows attend one after the other and must all belong to rank 0; omitted (rank 0) collects what they left out.
+   DW_ATTEND_STORE: q is not read, out not written.
    DW_RUNTIME when q, k, v or a score is not a number or out of range; names layer and head. */
-dw_status dw_attend(dw_attention *attention, int64_t layer, const dw_rows *rows, int sparse, const float *q, const float *k,
+dw_status dw_attend(dw_attention *attention, int64_t layer, const dw_rows *rows, dw_attend_kind kind, const float *q, const float *k,
                     const float *v, const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err);
 
 /* Local. */

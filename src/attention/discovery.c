@@ -426,7 +426,7 @@ dw_status dw_discover(dw_discovery *d, const dw_shard *shard, int64_t layer, dw_
     d->q = q;
     d->blocks = dw_shard_blocks(shard, position + 1);
     d->slices = (d->max_slices + d->shape->kv_heads - 1) / d->shape->kv_heads;
-    if (dw_pool_threads(d->pool) == 1 || d->blocks < 2 * MIN_SLICE_BLOCKS) d->slices = 1;
+    if (dw_pool_threads(d->pool) == 1 || d->blocks / MIN_SLICE_BLOCKS < 2) d->slices = 1;
     if (d->slices > d->blocks / MIN_SLICE_BLOCKS && d->slices > 1) d->slices = d->blocks / MIN_SLICE_BLOCKS;
     d->forced_count = list_forced(d);
     atomic_store(&d->bad_head, -1);

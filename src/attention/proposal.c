@@ -200,7 +200,7 @@ dw_status dw_proposal_merge(void *context, void *mine, int64_t *mine_bytes, int6
 {
     const dw_proposal_shape *shape = context;
     char *a = mine;
-    char *b = (char *)(uintptr_t)theirs; /* views are read-only here */
+    char *b = (char *)theirs; /* views are read-only here */
     char *out = shape->merged;
     for (int64_t g = 0; g < shape->kv_heads; g++) {
         const dw_proposal section_a = dw_proposal_view(shape, a);

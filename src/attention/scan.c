@@ -128,9 +128,9 @@ static void scan_block(dw_scan *scan, const scratch *s, const float *q, int64_t 
 
     scan->kernels->scores[shape->key_type](s->w, q, d, vectors, dw_shard_keys(scan->shard, scan->layer, kv_head, block), d);
     for (int i = 0; i < vectors; i++) {
-        const dw_pos visible = scan->queries->first + t0 + i / scan->group - start + 1;
-        const uint64_t mask = visible >= DW_BLOCK ? UINT64_MAX : ((uint64_t)1 << visible) - 1;
-        float *w = s->w + i * DW_BLOCK;
+        const dw_pos hidden = start + DW_BLOCK - 1 - (scan->queries->first + t0 + i / scan->group); /* keys behind the row */
+        const uint64_t mask = hidden > 0 ? UINT64_MAX >> hidden : UINT64_MAX;
+        float *w = s->w + (int64_t)i * DW_BLOCK;
         float maxima[DW_LANES];
         const float top = scan->kernels->weights(w, w, scan->scale, mask, &s->exponent[i], &s->sum[i], maxima);
         if (!(fabsf(top * scan->scale) < (float)DW_MAX_SCORE_BITS)) {

@@ -45,12 +45,16 @@ dw_status dw_alloc_bytes(void **out, int64_t count, int64_t size, const char *wh
     int64_t padded;
     *out = NULL;
     if (count < 0 || size < 0 || __builtin_mul_overflow(count, size, &bytes) || bytes > INT64_MAX - 2 * (int64_t)HUGE_PAGE) {
-        return dw_fail(err, DW_RESOURCE, "%s: %lld elements of %lld bytes is more than this machine can address", what,
-                       (long long)count, (long long)size);
+        dw_fail(err, DW_RESOURCE, "%s: %lld elements of %lld bytes is more than this machine can address", what,
+                (long long)count, (long long)size);
+        return DW_RESOURCE;
     }
     padded = bytes / DW_ALIGNMENT * DW_ALIGNMENT + DW_ALIGNMENT;
     if (!must_fail()) *out = allocate(padded);
-    if (*out == NULL) return dw_fail(err, DW_RESOURCE, "not enough memory for %s (%lld bytes)", what, (long long)bytes);
+    if (*out == NULL) {
+        dw_fail(err, DW_RESOURCE, "not enough memory for %s (%lld bytes)", what, (long long)bytes);
+        return DW_RESOURCE;
+    }
     memset(*out, 0, (size_t)padded);
     return DW_OK;
 }
@@ -64,7 +68,7 @@ dw_status dw_grow_bytes(void **array, int64_t *capacity, int64_t needed, int64_t
         if (__builtin_add_overflow(larger, larger / 2, &larger)) larger = needed;
     }
     DW_TRY(dw_alloc_bytes(&fresh, larger, size, what, err));
-    if (*capacity > 0) memcpy(fresh, *array, (size_t)(*capacity * size));
+    if (*array != NULL) memcpy(fresh, *array, (size_t)(*capacity * size));
     dw_free(*array);
     *array = fresh;
     *capacity = larger;
@@ -76,19 +80,19 @@ void dw_free(void *pointer)
     free(pointer);
 }
 
-/* The number behind key in a file of "key: value kB" lines, or of one plain number when key is NULL; -1 if absent. */
+/* The number behind key in a file of "key: value kB" lines (key "": of plain numbers); -1 if absent. */
 static int64_t read_number(const char *path, const char *key)
 {
+    const size_t length = strlen(key);
     char line[256];
-    long long value = -1;
+    int64_t value = -1;
     FILE *file = fopen(path, "re");
     if (file == NULL) return -1;
-    while (fgets(line, sizeof line, file) != NULL) {
-        if (key == NULL) {
-            if (sscanf(line, "%lld", &value) != 1) value = -1;
-            break;
-        }
-        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%lld", &value) == 1) break;
+    while (value < 0 && fgets(line, sizeof line, file) != NULL) {
+        char *end;
+        if (strncmp(line, key, length) != 0) continue;
+        value = strtoll(line + length, &end, 10);
+        if (end == line + length) value = -1;
     }
     fclose(file);
     return value;
@@ -97,8 +101,8 @@ static int64_t read_number(const char *path, const char *key)
 int64_t dw_memory_available(void)
 {
     const int64_t kib = read_number("/proc/meminfo", "MemAvailable:");
-    const int64_t limit = read_number("/sys/fs/cgroup/memory.max", NULL);
-    const int64_t used = read_number("/sys/fs/cgroup/memory.current", NULL);
+    const int64_t limit = read_number("/sys/fs/cgroup/memory.max", "");
+    const int64_t used = read_number("/sys/fs/cgroup/memory.current", "");
     int64_t available = kib < 0 ? INT64_MAX : kib * 1024;
     if (limit >= 0 && used >= 0 && limit - used < available) available = limit > used ? limit - used : 0;
     return available;

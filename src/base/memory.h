@@ -10,8 +10,9 @@
    error message (DW_RESOURCE). Free with dw_free. */
 dw_status dw_alloc_bytes(void **out, int64_t count, int64_t size, const char *what, dw_error *err);
 
-/* DW_ALLOC(&array, n, "name", err) for a typed pointer. */
-#define DW_ALLOC(pointer, count, what, err) dw_alloc_bytes((void **)(pointer), (count), (int64_t)sizeof **(pointer), (what), (err))
+/* DW_ALLOC(&array, n, "name", err) for a typed pointer. (clang-tidy suspects the size of an array of pointers.) */
+#define DW_ALLOC(pointer, count, what, err) \
+    dw_alloc_bytes((void **)(pointer), (count), (int64_t)sizeof **(pointer), (what), (err)) /* NOLINT(bugprone-sizeof-expression) */
 
 /* Grows *array (count_of_elements *capacity) so that it holds at least needed elements, keeping what is there; the new
    part is zeroed. *array may be NULL with *capacity 0. On failure nothing changes. */

@@ -137,27 +137,25 @@ static float largest_norm(const float *norms, int64_t count)
     return largest;
 }
 
-void dw_shard_put(dw_shard *shard, int64_t layer, dw_pos position, const void *key_row, const void *value_row)
+void dw_shard_put(dw_shard *shard, int64_t layer, int64_t kv_head, dw_pos position, const void *key_row, const void *value_row)
 {
     const dw_shard_config *config = &shard->config;
     const int64_t d = config->head_dim;
     const int64_t block = position / DW_BLOCK;
     const int64_t offset = position % DW_BLOCK;
+    const int64_t index = block_index(shard, layer, kv_head, (dw_block_slot){block / config->ranks});
     const int64_t key_bytes = dw_types[config->key_type].bytes; /* the cache types store one number an element */
-    const int64_t head_value_bytes = dw_row_bytes(config->value_type, d);
+    const int64_t value_bytes = dw_row_bytes(config->value_type, d);
+    const char *key = (const char *)key_row + kv_head * d * key_bytes;
+    char *keys = shard->keys + index * shard->key_block_bytes + offset * key_bytes;
+    float wide[DW_MAX_HEAD_DIM];
     if (block % config->ranks != config->rank) return;
-    for (int64_t g = 0; g < config->kv_heads; g++) {
-        const int64_t index = block_index(shard, layer, g, (dw_block_slot){block / config->ranks});
-        const char *key = (const char *)key_row + g * d * key_bytes;
-        char *keys = shard->keys + index * shard->key_block_bytes + offset * key_bytes;
-        float wide[DW_MAX_HEAD_DIM];
-        for (int64_t c = 0; c < d; c++) memcpy(keys + c * DW_BLOCK * key_bytes, key + c * key_bytes, (size_t)key_bytes);
-        memcpy(shard->values + index * shard->value_block_bytes + offset * head_value_bytes,
-               (const char *)value_row + g * head_value_bytes, (size_t)head_value_bytes);
-        dw_cache_widen(wide, key, d, config->key_type);
-        shard->key_norms[index * DW_BLOCK + offset] = norm_bound(wide, d);
-        shard->block_norms[index] = largest_norm(shard->key_norms + index * DW_BLOCK, DW_BLOCK);
-    }
+    for (int64_t c = 0; c < d; c++) memcpy(keys + c * DW_BLOCK * key_bytes, key + c * key_bytes, (size_t)key_bytes);
+    memcpy(shard->values + index * shard->value_block_bytes + offset * value_bytes, (const char *)value_row + kv_head * value_bytes,
+           (size_t)value_bytes);
+    dw_cache_widen(wide, key, d, config->key_type);
+    shard->key_norms[index * DW_BLOCK + offset] = norm_bound(wide, d);
+    shard->block_norms[index] = largest_norm(shard->key_norms + index * DW_BLOCK, DW_BLOCK);
 }
 
 int64_t dw_shard_blocks(const dw_shard *shard, dw_pos positions)

@@ -41,9 +41,9 @@ void dw_cache_widen(float *out, const void *x, int64_t n, dw_type type);
 int64_t dw_shard_key_row_bytes(const dw_shard_config *config);
 int64_t dw_shard_value_row_bytes(const dw_shard_config *config);
 
-/* Stores K and V rows (in cache type, as above) of one position if it lies on this rank, else does nothing. An old row at the position
-   is overwritten. position < context. */
-void dw_shard_put(dw_shard *shard, int64_t layer, dw_pos position, const void *key_row, const void *value_row);
+/* Stores one KV head of the K and V rows (in cache type, as above, all heads) of one position if it lies on this rank, else does
+   nothing. An old row at the position is overwritten. position < context. Threads may store different heads at once. */
+void dw_shard_put(dw_shard *shard, int64_t layer, int64_t kv_head, dw_pos position, const void *key_row, const void *value_row);
 
 /* Blocks of this shard that hold positions below `positions`. */
 int64_t dw_shard_blocks(const dw_shard *shard, dw_pos positions);

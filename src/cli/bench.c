@@ -1,11 +1,11 @@
 /* dewpoint bench decode | prefill: speed at given depths of the cache, which is filled with random keys and values. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cli/command.h"
+#include "cli/machine.h"
 #include "cli/report.h"
 #include "kernels/types.h"
 
@@ -36,6 +36,7 @@ typedef struct {
     const method *method;
     int32_t ids[PREFILL_ROWS];
     float *logits; /* [vocabulary] */
+    double roof;   /* bytes a second that the memory of all ranks can be read with; decode only, on rank 0 */
     result *results;
     int64_t count;
 } bench;
@@ -132,30 +133,6 @@ static dw_status measure(bench *b, int64_t depth, dw_attention_mode mode, dw_err
 
 /* ---- output ---- */
 
-static void cpu_name(char *name, size_t capacity)
-{
-    char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    snprintf(name, capacity, "unknown");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || colon == NULL) continue;
-        line[strcspn(line, "\n")] = '\0';
-        snprintf(name, capacity, "%s", colon[1] == ' ' ? colon + 2 : colon + 1);
-        break;
-    }
-    if (file != NULL) fclose(file);
-}
-
-static json_t *machine_json(const bench *b)
-{
-    char host[65], cpu[128];
-    dw_host_name(host, (int64_t)sizeof host);
-    cpu_name(cpu, sizeof cpu);
-    return json_pack("{s:o, s:o, s:s}", "host", dw_json_text(host, (int64_t)strlen(host)), "cpu",
-                     dw_json_text(cpu, (int64_t)strlen(cpu)), "kernels", b->rank->kernels->name);
-}
-
 static double bandwidth(const result *r)
 {
     return r->times.score > 0 ? r->kv_bytes / r->times.score : 0;
@@ -171,6 +148,7 @@ static json_t *result_json(const bench *b, const result *r)
     if (b->method->rows == 1) {
         failed |= json_object_set_new(object, "kv_bytes_read", json_integer((json_int_t)r->kv_bytes));
         failed |= json_object_set_new(object, "read_bandwidth", json_real(bandwidth(r)));
+        failed |= json_object_set_new(object, "bandwidth_share", json_real(bandwidth(r) / b->roof));
     }
     json_decref(times);
     if (!failed) return object;
@@ -187,36 +165,36 @@ static dw_status print_json(const bench *b, dw_error *err)
         json_decref(results);
         results = NULL;
     }
-    return dw_print_json(json_pack("{s:o, s:o}", "machine", machine_json(b), "results", results), err);
+    return dw_print_json(json_pack("{s:o, s:o}", "machine", dw_machine_json(b->rank), "results", results), err);
 }
 
 static void print_csv(const bench *b)
 {
     printf("depth,mode,ranks,threads,tokens_per_second,seconds_per_token,linear,score,reduce,attend,wait,kv_bytes_read,"
-           "read_bandwidth\n");
+           "read_bandwidth,bandwidth_share\n");
     for (int64_t i = 0; i < b->count; i++) {
         const result *r = &b->results[i];
         printf("%lld,%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", (long long)r->depth, dw_mode_name(r->mode),
                b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds, r->times.linear,
                r->times.score, r->times.reduce, r->times.attend, r->times.wait);
-        if (b->method->rows == 1) printf("%.0f,%.9g", r->kv_bytes, bandwidth(r));
-        printf("%s\n", b->method->rows == 1 ? "" : ",");
+        if (b->method->rows == 1) printf("%.0f,%.9g,%.9g", r->kv_bytes, bandwidth(r), bandwidth(r) / b->roof);
+        printf("%s\n", b->method->rows == 1 ? "" : ",,");
     }
 }
 
 static void print_table(const bench *b)
 {
-    printf("%10s %-10s %5s %7s %9s %9s %8s %8s %8s %8s %8s %8s\n", "depth", "mode", "ranks", "threads", "tokens/s", "ms/token",
-           "linear", "score", "reduce", "attend", "wait", "kv GB/s");
+    printf("%10s %-10s %5s %7s %9s %9s %8s %8s %8s %8s %8s %8s %6s\n", "depth", "mode", "ranks", "threads", "tokens/s", "ms/token",
+           "linear", "score", "reduce", "attend", "wait", "kv GB/s", "share");
     for (int64_t i = 0; i < b->count; i++) {
         const result *r = &b->results[i];
         printf("%10lld %-10s %5d %7d %9.2f %9.3f %8.3f %8.3f %8.3f %8.3f %8.3f ", (long long)r->depth, dw_mode_name(r->mode),
                b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds * 1e3,
                r->times.linear * 1e3, r->times.score * 1e3, r->times.reduce * 1e3, r->times.attend * 1e3, r->times.wait * 1e3);
         if (b->method->rows == 1) {
-            printf("%8.2f\n", bandwidth(r) / 1e9);
+            printf("%8.2f %6.2f\n", bandwidth(r) / 1e9, bandwidth(r) / b->roof);
         } else {
-            printf("%8s\n", "-");
+            printf("%8s %6s\n", "-", "-");
         }
     }
 }
@@ -265,11 +243,22 @@ static dw_status run_modes(bench *b, const dw_attention_mode *modes, int count, 
     return DW_OK;
 }
 
+/* Collective. */
+static dw_status measure_roof(bench *b, dw_error *err)
+{
+    dw_cold_memory memory;
+    dw_status status = dw_rank_agree(b->rank, dw_cold_memory_create(&memory, b->rank, err), err);
+    if (status == DW_OK) status = dw_read_bandwidth(b->rank, &memory, &b->roof, err);
+    dw_cold_memory_destroy(&memory);
+    return status;
+}
+
 static dw_status run(dw_rank *rank, const method *how, const dw_attention_mode *modes, int count, dw_error *err)
 {
     const int coordinator = rank->transport->rank == 0;
     bench b = {.rank = rank, .method = how};
     dw_status status = dw_rank_agree(rank, coordinator ? prepare(&b, count, err) : DW_OK, err);
+    if (status == DW_OK && how->rows == 1) status = measure_roof(&b, err);
     if (status == DW_OK) status = run_modes(&b, modes, count, err);
     if (status == DW_OK) {
         rank->alone = 1;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/integers.h"
 #include "mpi/collective.h"
 
 dw_status dw_rank_agree(const dw_rank *rank, dw_status mine, dw_error *err)
@@ -17,14 +18,18 @@ dw_status dw_rank_agree(const dw_rank *rank, dw_status mine, dw_error *err)
     return status;
 }
 
+dw_status dw_check_context(const dw_options *options, int64_t trained, dw_error *err)
+{
+    if (options->context <= trained) return DW_OK;
+    return dw_fail(err, DW_USAGE, "--context %lld is more than the %lld positions that the model was trained for",
+                   (long long)options->context, (long long)trained);
+}
+
 dw_status dw_choose_context(const dw_rank *rank, int64_t prompt, int64_t tokens, int64_t *context, dw_error *err)
 {
     const int64_t trained = rank->model->context;
     const int64_t wanted = rank->options->context;
-    if (wanted > trained) {
-        return dw_fail(err, DW_USAGE, "--context %lld is more than the %lld positions that the model was trained for",
-                       (long long)wanted, (long long)trained);
-    }
+    DW_TRY(dw_check_context(rank->options, trained, err));
     *context = wanted > 0 ? wanted : trained;
     if (prompt > *context) {
         return dw_fail(err, DW_INPUT, "the prompt has %lld tokens, the context holds %lld; use %sa shorter prompt",
@@ -32,11 +37,6 @@ dw_status dw_choose_context(const dw_rank *rank, int64_t prompt, int64_t tokens,
     }
     if (wanted == 0 && tokens >= 0 && tokens < trained - prompt) *context = prompt + tokens;
     return DW_OK;
-}
-
-static int64_t at_most(int64_t value, int64_t limit)
-{
-    return value < limit ? value : limit;
 }
 
 dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_attention_mode mode, dw_session **out, dw_error *err)
@@ -51,8 +51,8 @@ dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_attention_mod
         .ranks_on_host = rank->ranks_on_host,
         .key_type = options->key_type,
         .value_type = options->value_type,
-        .policy = {mode, at_most(options->policy.anchor, context), at_most(options->policy.window, context),
-                   at_most(options->policy.keys, context)},
+        .policy = {mode, dw_smaller(options->policy.anchor, context), dw_smaller(options->policy.window, context),
+                   dw_smaller(options->policy.keys, context)},
     };
     return dw_session_create(out, rank->model, rank->transport, rank->pool, rank->kernels, &config, err);
 }
@@ -73,7 +73,7 @@ dw_status dw_prefill(const dw_rank *rank, dw_session *session, const int32_t *id
     enum { ROWS = 1024 };
     const int progress = progress_wanted(rank->options);
     for (int64_t done = 0; done < count && !dw_interrupted();) {
-        const int64_t rows = at_most(ROWS, count - done);
+        const int64_t rows = dw_smaller(ROWS, count - done);
         const int last = done + rows == count && logits != NULL;
         DW_TRY(dw_session_append(session, ids + done, rows, 0, last ? logits : NULL, last, err));
         done += rows;

@@ -15,8 +15,8 @@ typedef struct {
     dw_transport *transport;
     dw_pool *pool;
     const dw_kernels *kernels;
-    const dw_model *model;         /* NULL for tokenize */
-    const dw_tokenizer *tokenizer; /* rank 0 only; NULL when the model has none, and in benches */
+    const dw_model *model;         /* NULL for tokenize and inspect */
+    const dw_tokenizer *tokenizer; /* rank 0 only; NULL when the model has none, in benches and in inspect */
     double load_seconds;
     int ranks_on_host;
     int alone; /* no other rank needs this one any more: it may fail without ending them */
@@ -25,11 +25,14 @@ typedef struct {
 /* Returns DW_INTERRUPTED, without a message, when a signal ended the work early. */
 typedef dw_status dw_body(dw_rank *rank, dw_error *err);
 
-dw_body dw_generate, dw_tokenize_command, dw_logits, dw_bench_decode, dw_bench_prefill;
+dw_body dw_generate, dw_tokenize_command, dw_logits, dw_inspect, dw_bench_decode, dw_bench_prefill, dw_bench_kernels;
 
 /* Collective: dw_agree, but a wrong option or input that rank 0 has seen is reported without naming the rank: it alone
    reads the prompt. */
 dw_status dw_rank_agree(const dw_rank *rank, dw_status mine, dw_error *err);
+
+/* DW_USAGE when --context exceeds the trained context. */
+dw_status dw_check_context(const dw_options *options, int64_t trained, dw_error *err);
 
 /* Positions of the cache for a prompt and --tokens (-1: to the end). DW_USAGE when --context exceeds the trained context,
    DW_INPUT when the prompt is longer than it is. */

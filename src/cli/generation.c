@@ -136,6 +136,12 @@ void dw_print_machine(const dw_rank *rank, const dw_rank_memory *memory)
         for (int q = 0; q < r; q++) seen |= strcmp(memory[q].host, memory[r].host) == 0;
         hosts += !seen;
     }
-    fprintf(stderr, "dewpoint %s (gcc %s), kernels %s, ranks %d on hosts %d, threads a rank %d\n", DW_VERSION, __VERSION__,
-            rank->kernels->name, rank->transport->size, hosts, dw_pool_threads(rank->pool));
+    fprintf(stderr, "dewpoint %s (gcc %s), ranks %d on hosts %d\n", DW_VERSION, __VERSION__, rank->transport->size, hosts);
+    fprintf(stderr, "%5s %-20s %7s %-7s %10s %10s %10s %10s\n", "rank", "host", "threads", "kernels", "weights", "kv", "buffers",
+            "peak rss");
+    for (int r = 0; r < rank->transport->size; r++) {
+        const dw_rank_memory *m = &memory[r];
+        fprintf(stderr, "%5d %-20s %7d %-7s %10s %10s %10s %10s\n", m->rank, m->host, m->threads, m->kernels,
+                dw_size_of(m->weights).text, dw_size_of(m->kv).text, dw_size_of(m->buffers).text, dw_size_of(m->peak_rss).text);
+    }
 }

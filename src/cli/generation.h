@@ -27,7 +27,7 @@ dw_status dw_generation_json(const dw_rank *rank, const dw_generation *done, dw_
 /* Statistics on stderr. */
 void dw_generation_statistics(const dw_rank *rank, const dw_generation *done);
 
-/* --verbose: one line on stderr about build, instruction set, ranks, hosts and threads. memory: [ranks]. */
+/* --verbose: build, ranks and hosts, and a table of the ranks, on stderr. memory: [ranks]. */
 void dw_print_machine(const dw_rank *rank, const dw_rank_memory *memory);
 
 #endif

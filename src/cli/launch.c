@@ -11,8 +11,9 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "cli/identity.h"
 #include "cli/report.h"
-#include "kernels/kernels.h"
+#include "kernels/definition.h"
 
 /* What the ranks of this process share. */
 typedef struct {
@@ -21,6 +22,7 @@ typedef struct {
     dw_status status; /* of parsing and loading; err says why it is not DW_OK */
     dw_error err;
     int ranks_here; /* ranks on this host */
+    dw_card card;   /* what must be equal on all ranks */
     const dw_kernels *kernels;
     dw_model *model;
     dw_gguf *vocabulary; /* tokenize opens no more than the file */
@@ -61,17 +63,23 @@ static dw_status load_files(process *p, int rank, dw_error *err)
 {
     const dw_options *options = p->options;
     const dw_gguf *file;
+    uint64_t definition;
     p->kernels = dw_kernels_best();
     if (p->kernels == NULL) {
         return dw_fail(err, DW_USAGE, "DEWPOINT_ISA=%s is unknown or needs another CPU; there are scalar, avx2 and avx512",
                        getenv("DEWPOINT_ISA"));
     }
+    if (options->command == DW_COMMAND_INSPECT) return DW_OK; /* it opens the file itself, which may be none that runs */
+    if (options->command == DW_COMMAND_BENCH_KERNELS) return DW_OK;
     if (options->command == DW_COMMAND_TOKENIZE) {
         if (rank != 0) return DW_OK;
         DW_TRY(dw_gguf_open(&p->vocabulary, options->model, err));
         file = p->vocabulary;
     } else {
+        DW_TRY(dw_definition_check(p->kernels, &definition, err));
+        dw_card_add_definition(&p->card, definition);
         DW_TRY(dw_model_load(&p->model, options->model, options->rope_base, err));
+        dw_card_add_model(&p->card, p->model);
         file = p->model->file;
     }
     if (rank != 0 || (options->command & (DW_COMMAND_BENCH_DECODE | DW_COMMAND_BENCH_PREFILL))) return DW_OK;
@@ -83,7 +91,11 @@ static void load(process *p, int rank)
 {
     const double start = dw_now();
     const dw_options *options = p->options;
-    if (p->status != DW_OK || options->help || options->version) return;
+    dw_card_start(&p->card);
+    if (p->status != DW_OK) return;
+    dw_card_add_options(&p->card, options);
+    if (options->help || options->version) return;
+    dw_set_float_state();
     if (options->fail_allocation > 0 && (options->fail_rank < 0 || options->fail_rank == rank)) {
         dw_memory_fail_at(options->fail_allocation);
     }
@@ -144,6 +156,15 @@ static void report_failure(process *p, const dw_rank *rank, dw_status status, co
     }
 }
 
+/* Collective. The ranks compare what they are and whether all are ready. */
+static dw_status meet(const process *p, const dw_rank *rank, dw_status ready, dw_error *err)
+{
+    dw_status mine = ready;
+    DW_TRY(dw_handshake(rank->transport, &p->card, &mine, err));
+    if (ready == DW_OK && mine == DW_INPUT) dw_fail_context(err, "%s", p->options->model);
+    return dw_rank_agree(rank, mine, err);
+}
+
 static void run_rank(process *p, dw_transport *transport)
 {
     const int threads = threads_of_a_rank(p);
@@ -161,7 +182,7 @@ static void run_rank(process *p, dw_transport *transport)
     dw_status status = p->status;
     dw_set_float_state();
     if (status == DW_OK) status = dw_pool_create(&rank.pool, threads, spin, &err);
-    status = dw_rank_agree(&rank, status, &err);
+    status = meet(p, &rank, status, &err);
     if (status == DW_OK) status = p->body(&rank, &err);
     if (status != DW_OK) report_failure(p, &rank, status, &err);
     dw_pool_destroy(rank.pool);

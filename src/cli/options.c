@@ -21,8 +21,10 @@ static const command_row commands[] = {
     {DW_COMMAND_GENERATE, "generate", "continue a prompt; text on stdout, statistics on stderr"},
     {DW_COMMAND_TOKENIZE, "tokenize", "token ids of a text, and back with --decode"},
     {DW_COMMAND_LOGITS, "logits", "logits at chosen positions of a prompt"},
+    {DW_COMMAND_INSPECT, "inspect", "what a model holds, and the memory that a context takes on these ranks"},
     {DW_COMMAND_BENCH_DECODE, "bench decode", "tokens a second of decoding at given depths of the cache"},
     {DW_COMMAND_BENCH_PREFILL, "bench prefill", "tokens a second of prefill at given depths of the cache"},
+    {DW_COMMAND_BENCH_KERNELS, "bench kernels", "speed of each kernel and its share of what this machine can do; needs no model"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -62,12 +64,14 @@ enum {
     GEN = DW_COMMAND_GENERATE,
     TOK = DW_COMMAND_TOKENIZE,
     LOG = DW_COMMAND_LOGITS,
+    INS = DW_COMMAND_INSPECT,
     DEC = DW_COMMAND_BENCH_DECODE,
     PRE = DW_COMMAND_BENCH_PREFILL,
+    KER = DW_COMMAND_BENCH_KERNELS,
     BENCHES = DEC | PRE,
     PROMPTED = GEN | TOK | LOG,
     COMPUTING = GEN | LOG | BENCHES,
-    EVERY = PROMPTED | BENCHES
+    EVERY = PROMPTED | BENCHES | INS
 };
 
 /* Rows: name, short letter or 0, commands that take it, ..., help. */
@@ -89,21 +93,21 @@ static const option_row table[] = {
     FLAG_OPTION("parse-special", 0, PROMPTED, parse_special, "strings of control tokens in the text become those tokens"),
     FLAG_OPTION("decode", 0, TOK, decode, "print the text of --prompt-ids"),
     NUMBER_OPTION("tokens", 'n', GEN, INTEGER, tokens, 0, UNBOUNDED, "N", "new tokens (default: to end of text or context)"),
-    NUMBER_OPTION("context", 'c', GEN | LOG, INTEGER, context, 1, UNBOUNDED, "N",
-                  "positions of the KV cache (default: prompt + new tokens, at most the trained context)"),
+    NUMBER_OPTION("context", 'c', GEN | LOG | INS, INTEGER, context, 1, UNBOUNDED, "N",
+                  "positions of the KV cache (default: what is needed, at most the trained context; inspect: all of that)"),
     TEXT_OPTION("positions", 0, LOG, positions, "LIST", "0-based positions: 5,10 or all or last (default last)"),
     OTHER_OPTION("depths", 0, BENCHES, read_depths, "LIST", "positions in the cache before measuring (default 0,4K,8K)"),
     NUMBER_OPTION("repeat", 0, BENCHES, INTEGER, repeat, 1, 1000, "N",
                   "measurements of a case, the median is reported (default 3)"),
     OTHER_OPTION("attention", 0, GEN | LOG | DEC, read_attention, "MODE",
                  "dense (default) or condensate; bench decode takes a list (default both)"),
-    NUMBER_OPTION("anchor", 0, GEN | LOG | DEC, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
+    NUMBER_OPTION("anchor", 0, GEN | LOG | DEC | INS, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
                   "condensate: the first N positions (default 1)"),
-    NUMBER_OPTION("window", 0, GEN | LOG | DEC, INTEGER, policy.window, 0, UNBOUNDED, "N",
+    NUMBER_OPTION("window", 0, GEN | LOG | DEC | INS, INTEGER, policy.window, 0, UNBOUNDED, "N",
                   "condensate: the last N positions (default 64)"),
-    NUMBER_OPTION("keys", 0, GEN | LOG | DEC, INTEGER, policy.keys, 0, UNBOUNDED, "K",
+    NUMBER_OPTION("keys", 0, GEN | LOG | DEC | INS, INTEGER, policy.keys, 0, UNBOUNDED, "K",
                   "condensate: the best K positions by score (default 32)"),
-    OTHER_OPTION("kv-type", 0, COMPUTING, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"),
+    OTHER_OPTION("kv-type", 0, COMPUTING | INS, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"),
     NUMBER_OPTION("rope-base", 0, COMPUTING, REAL, rope_base, 1e-3, 1e12, "X",
                   "base of the rotary angles (default: the model's)"),
     NUMBER_OPTION("temperature", 0, GEN, REAL, sampling.temperature, 0, 1e6, "X", "0: greedy (default)"),
@@ -116,16 +120,16 @@ static const option_row table[] = {
     NUMBER_OPTION("seed", 0, GEN, INTEGER, sampling.seed, 0, UNBOUNDED, "N", "seed of the random numbers (default 0)"),
     OTHER_OPTION("stop", 0, GEN, read_stop, "TEXT", "end before this text (may be repeated)"),
     FLAG_OPTION("ignore-eos", 0, GEN, ignore_eos, "go on after an end token"),
-    NUMBER_OPTION("threads", 0, EVERY, INTEGER, threads, 1, 1024, "T",
+    NUMBER_OPTION("threads", 0, EVERY | KER, INTEGER, threads, 1, 1024, "T",
                   "threads of a rank (default: cores of the host over ranks on it)"),
     NUMBER_OPTION("simulate-ranks", 0, EVERY, INTEGER, simulated_ranks, 1, 1024, "R", "R ranks in this process, without MPI"),
     NUMBER_OPTION("deadline", 0, EVERY, REAL, deadline, 1e-3, 1e9, "SECONDS", "longest wait for another rank (default 120)"),
-    FLAG_OPTION("json", 0, EVERY, json, "one JSON object on stdout, nothing else there"),
-    FLAG_OPTION("csv", 0, BENCHES, csv, "comma-separated values on stdout"),
+    FLAG_OPTION("json", 0, EVERY | KER, json, "one JSON object on stdout, nothing else there"),
+    FLAG_OPTION("csv", 0, BENCHES | KER, csv, "comma-separated values on stdout"),
     OTHER_OPTION("progress", 0, GEN | LOG, read_progress, "WHEN",
                  "auto (default), always or never: progress of the prefill on stderr"),
     FLAG_OPTION("quiet", 0, PROMPTED, quiet, "no statistics and no progress"),
-    FLAG_OPTION("verbose", 0, GEN | LOG, verbose, "a line about build, instruction set, ranks and threads"),
+    FLAG_OPTION("verbose", 0, GEN | LOG | INS, verbose, "a table of the ranks on stderr; inspect: all metadata and tensors"),
     FLAG_OPTION("version", 0, ALL, version, "print the version"),
     FLAG_OPTION("help", 'h', ALL, help, "print this"),
 };
@@ -293,11 +297,16 @@ static dw_status read_progress(dw_options *options, const option_row *row, const
     return dw_fail(err, DW_USAGE, "--%s '%s' is not auto, always or never", row->name, value);
 }
 
+static void *field_of(dw_options *options, const option_row *row)
+{
+    return (char *)options + row->offset;
+}
+
+/* Of an option that takes one. */
 static dw_status read_value(dw_options *options, const option_row *row, const char *value, dw_error *err)
 {
-    void *field = (char *)options + row->offset;
+    void *field = field_of(options, row);
     switch (row->kind) {
-    case FLAG: *(int *)field = 1; return DW_OK;
     case TEXT: *(const char **)field = value; return DW_OK;
     case INTEGER: return read_integer(field, row, value, err);
     case REAL: return read_real(field, row, value, err);
@@ -346,14 +355,28 @@ static dw_status read_option(dw_options *options, char **argv, int *used, dw_err
         if (command == NULL) return no_command(err);
         return dw_fail(err, DW_USAGE, "%s does not take --%s (see dewpoint %s --help)", name, row->name, name);
     }
-    if (row->argument == NULL && value != NULL) return dw_fail(err, DW_USAGE, "--%s takes no value", row->name);
+    if (row->kind == FLAG && value != NULL) return dw_fail(err, DW_USAGE, "--%s takes no value", row->name);
     *used = 1;
-    if (row->argument != NULL && value == NULL) {
+    if (row->kind == FLAG) {
+        *(int *)field_of(options, row) = 1;
+        return DW_OK;
+    }
+    if (value == NULL) {
         value = argv[1];
         *used = 2;
         if (value == NULL) return dw_fail(err, DW_USAGE, "--%s needs a value (%s)", row->name, row->argument);
     }
     return read_value(options, row, value, err);
+}
+
+static dw_status unknown_command(const char *name, dw_error *err)
+{
+    char names[128] = "";
+    for (int i = 0; i < COMMANDS; i++) {
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", commands[i].name);
+    }
+    return dw_fail(err, DW_USAGE, "unknown command '%.200s'; there are %s", name, names);
 }
 
 /* *used: how many arguments the name of the command takes; none when an option comes first. */
@@ -371,8 +394,7 @@ static dw_status read_command(dw_options *options, char **argv, int *used, dw_er
             return DW_OK;
         }
     }
-    return dw_fail(err, DW_USAGE, "unknown command '%.200s'; there are generate, tokenize, logits, bench decode, bench prefill",
-                   argv[0]);
+    return unknown_command(argv[0], err);
 }
 
 /* What no single option can see. */
@@ -382,7 +404,7 @@ static dw_status check_together(const dw_options *options, dw_error *err)
     const int prompts = (options->prompt != NULL) + (options->prompt_file != NULL) + (options->prompt_ids != NULL);
     if (options->command == DW_COMMAND_NONE) return no_command(err);
     name = command_of(options->command)->name;
-    if (options->model == NULL) return dw_fail(err, DW_USAGE, "%s needs a model: -m MODEL", name);
+    if (options->model == NULL && options->command != DW_COMMAND_BENCH_KERNELS) return dw_fail(err, DW_USAGE, "%s needs a model: -m MODEL", name);
     if (options->policy.anchor == 0 && options->policy.window == 0 && options->policy.keys == 0) {
         return dw_fail(err, DW_USAGE, "--anchor, --window and --keys are all 0: the condensate would be empty");
     }
@@ -460,7 +482,9 @@ void dw_options_help(dw_command_id id)
 {
     const command_row *command = command_of(id);
     if (command != NULL) {
-        printf("usage: [mpirun -n N] dewpoint %s -m MODEL [options]\n%s\n\n", command->name, command->summary);
+        const int alone = id == DW_COMMAND_BENCH_KERNELS;
+        printf("usage: %sdewpoint %s%s [options]\n%s\n\n", alone ? "" : "[mpirun -n N] ", command->name, alone ? "" : " -m MODEL",
+               command->summary);
         print_options(id);
         printf("\nNumbers take the suffixes K (1024) and M (1024 K).\n");
         return;

@@ -110,6 +110,15 @@ json_t *dw_json_times(const dw_times *times, int64_t passes)
                      times->reduce / n, "attend", times->attend / n, "wait", times->wait / n);
 }
 
+dw_size_text dw_size_of(int64_t bytes)
+{
+    const double mb = (double)bytes / 1e6;
+    dw_size_text size = {"unlimited"};
+    if (bytes == INT64_MAX) return size;
+    snprintf(size.text, sizeof size.text, mb < 1000 ? "%.1f MB" : "%.1f GB", mb < 1000 ? mb : mb / 1000);
+    return size;
+}
+
 dw_times dw_times_since(const dw_times *start, const dw_times *end)
 {
     return (dw_times){

@@ -26,6 +26,12 @@ json_t *dw_json_times(const dw_times *times, int64_t passes);
 /* Flushes stdout and reports whether all that was written to it has arrived. */
 dw_status dw_flush_output(dw_error *err);
 
+/* "98.4 MB", for people; "unlimited" for INT64_MAX. */
+typedef struct {
+    char text[24];
+} dw_size_text;
+dw_size_text dw_size_of(int64_t bytes);
+
 dw_times dw_times_since(const dw_times *start, const dw_times *end);
 
 #endif

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memmem */
 #include "cli/text_input.h"
 
 #include <errno.h>
@@ -5,11 +6,12 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "cli/report.h"
 
 const char *dw_prompt_source(const dw_options *options)
 {
     const char *file = options->prompt_file != NULL ? options->prompt_file : options->prompt_ids;
-    if (options->prompt != NULL) return "--prompt";
+    if (file == NULL) return "--prompt";
     return strcmp(file, "-") == 0 ? "stdin" : file;
 }
 
@@ -66,6 +68,15 @@ static dw_status make_valid(char **text, int64_t *length, dw_error *err)
     return status;
 }
 
+/* Carriage returns are tokens that models rarely saw; a text from another system may hold them unnoticed. */
+static void warn_of_crlf(const dw_options *options, const char *text, int64_t length)
+{
+    char warning[512];
+    if (options->quiet || length == 0 || memmem(text, (size_t)length, "\r\n", 2) == NULL) return;
+    snprintf(warning, sizeof warning, "%s has lines that end with CR LF; the CR are kept", dw_prompt_source(options));
+    dw_report_error("warning: ", warning);
+}
+
 dw_status dw_read_text(const dw_options *options, char **text, int64_t *length, dw_error *err)
 {
     const char *name = dw_prompt_source(options);
@@ -83,7 +94,10 @@ dw_status dw_read_text(const dw_options *options, char **text, int64_t *length, 
     } else if (bad >= 0) {
         status = dw_fail(err, DW_INPUT, "%s: invalid UTF-8 at byte %lld; --lossy replaces it", name, (long long)bad);
     }
-    if (status == DW_OK) return DW_OK;
+    if (status == DW_OK) {
+        warn_of_crlf(options, *text, *length);
+        return DW_OK;
+    }
     dw_free(*text);
     *text = NULL;
     return status;

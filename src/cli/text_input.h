@@ -6,7 +6,8 @@
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
-/* The text of --prompt or --prompt-file, valid UTF-8 (with --lossy: made so). *text (dw_free) has *length bytes. */
+/* The text of --prompt or --prompt-file, valid UTF-8 (with --lossy: made so). *text (dw_free) has *length bytes.
+   Line ends are kept; a warning on stderr tells of CR LF (not with --quiet). */
 dw_status dw_read_text(const dw_options *options, char **text, int64_t *length, dw_error *err);
 
 /* The ids of --prompt-ids, each below vocabulary. *ids (dw_free). */

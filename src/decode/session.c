@@ -33,6 +33,7 @@ struct dw_session {
     const dw_model *model;
     dw_transport *transport;
     dw_pool *pool;
+    const dw_kernels *kernels;
     dw_session_config config;
     dw_attention *attention;
     dw_forward *forward;
@@ -57,7 +58,7 @@ static dw_status check_memory(const dw_session *s, const dw_shard_config *shape,
                    (long long)shape->context, (long long)dw_shard_bytes(shape), (long long)ranks, (long long)free_bytes);
 }
 
-static dw_status create_parts(dw_session *s, const dw_kernels *kernels, dw_error *err)
+static dw_status create_parts(dw_session *s, dw_error *err)
 {
     const dw_model *m = s->model;
     const int ranks = s->transport->size;
@@ -67,8 +68,8 @@ static dw_status create_parts(dw_session *s, const dw_kernels *kernels, dw_error
     const int64_t max_own = s->transport->rank == 0 && share < SPARSE_CHUNK ? SPARSE_CHUNK : share;
     const int64_t max_rows = s->chunk > SPARSE_CHUNK ? s->chunk : SPARSE_CHUNK;
     DW_TRY(check_memory(s, &shape, err));
-    DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, kernels, &shape, m->heads, max_rows, &s->config.policy, err));
-    DW_TRY(dw_forward_create(&s->forward, m, kernels, s->pool, s->attention, max_own, err));
+    DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, s->kernels, &shape, m->heads, max_rows, &s->config.policy, err));
+    DW_TRY(dw_forward_create(&s->forward, m, s->kernels, s->pool, s->attention, max_own, err));
     DW_TRY(DW_ALLOC(&s->ids, max_rows, "session", err));
     DW_TRY(DW_ALLOC(&s->start, ranks + 1, "session", err));
     DW_TRY(DW_ALLOC(&s->fill_row, dw_shard_key_row_bytes(&shape) + dw_shard_value_row_bytes(&shape), "session", err));
@@ -86,12 +87,13 @@ dw_status dw_session_create(dw_session **out, const dw_model *model, dw_transpor
         s->model = model;
         s->transport = transport;
         s->pool = pool;
+        s->kernels = kernels;
         s->config = *config;
         s->chunk = config->chunk > 0 ? config->chunk : (int64_t)DEFAULT_CHUNK_PER_RANK * transport->size;
         if (s->chunk > MAX_CHUNK) s->chunk = MAX_CHUNK;
         if (s->chunk > config->context) s->chunk = config->context;
         if (s->chunk < 1) s->chunk = 1;
-        status = create_parts(s, kernels, err);
+        status = create_parts(s, err);
     }
     status = dw_agree(transport, status, err);
     if (status != DW_OK) {
@@ -155,7 +157,8 @@ static dw_status run_rows(dw_session *s, const command *c, dw_error *err)
     } else {
         DW_TRY(dw_broadcast(s->transport, s->ids, c->count * (int64_t)sizeof *s->ids, err));
     }
-    DW_TRY(dw_forward_rows(s->forward, &rows, s->transport->rank, s->ids, c->sparse != 0, &s->omitted, err));
+    DW_TRY(dw_forward_rows(s->forward, &rows, s->transport->rank, s->ids, c->sparse ? DW_ATTEND_SPARSE : DW_ATTEND_DENSE, c->wanted > 0, &s->omitted,
+                           err));
     DW_TRY(collect_hidden(s, &rows, c->wanted, err));
     s->positions = c->first + c->count;
     return DW_OK;
@@ -188,7 +191,7 @@ static void fill(dw_session *s, int64_t first, int64_t count)
                 dw_cache_round(s->fill_row + i * dw_types[shape->key_type].bytes, &key, 1, shape->key_type);
                 dw_cache_round(value_row + i * dw_types[shape->value_type].bytes, &value, 1, shape->value_type);
             }
-            dw_shard_put(shard, layer, p, s->fill_row, value_row);
+            for (int64_t g = 0; g < shape->kv_heads; g++) dw_shard_put(shard, layer, g, p, s->fill_row, value_row);
         }
     }
     s->positions = first + count;
@@ -217,9 +220,13 @@ static dw_status gather_traffic(dw_session *s, dw_traffic *sum, dw_error *err)
 static dw_status gather_memory(dw_session *s, dw_rank_memory *memory, dw_error *err)
 {
     const dw_shard_config *shape = dw_shard_shape(dw_attention_shard(s->attention));
-    dw_rank_memory mine = {.rank = s->transport->rank, .weights = dw_model_weight_bytes(s->model), .kv = dw_shard_bytes(shape),
+    dw_rank_memory mine = {.rank = s->transport->rank,
+                           .threads = dw_pool_threads(s->pool),
+                           .weights = dw_model_weight_bytes(s->model),
+                           .kv = dw_shard_bytes(shape),
                            .buffers = dw_attention_buffer_bytes(s->attention) + dw_forward_buffer_bytes(s->forward),
                            .peak_rss = dw_memory_peak()};
+    snprintf(mine.kernels, sizeof mine.kernels, "%s", s->kernels->name);
     dw_host_name(mine.host, (int64_t)sizeof mine.host);
     return dw_gather(s->transport, &mine, (int64_t)sizeof mine, memory, err);
 }

@@ -27,10 +27,12 @@ typedef struct {
     double wait;    /* blocked on other ranks (a part of reduce) */
 } dw_times;
 
-/* What one rank uses, in bytes. */
+/* What one rank runs on, and the bytes that it uses. */
 typedef struct {
     int32_t rank;
+    int32_t threads;
     char host[60];
+    char kernels[12]; /* dw_kernels.name */
     int64_t weights, kv, screen, buffers, peak_rss;
 } dw_rank_memory;
 

@@ -31,7 +31,7 @@ INLINE void scores_rows(float *out, const float *q, int64_t q_stride, const void
     for (int c = 0; c < d; c++) {
         __m256 key[WIDTH];
 #pragma GCC unroll 4
-        for (int j = 0; j < WIDTH; j++) key[j] = load8(k, (int64_t)c * DW_BLOCK + key0 + 8 * j, type);
+        for (int64_t j = 0; j < WIDTH; j++) key[j] = load8(k, (int64_t)c * DW_BLOCK + key0 + 8 * j, type);
 #pragma GCC unroll 2
         for (int i = 0; i < rows; i++) {
             const __m256 x = _mm256_set1_ps(q[i * q_stride + c]);
@@ -42,13 +42,13 @@ INLINE void scores_rows(float *out, const float *q, int64_t q_stride, const void
 #pragma GCC unroll 2
     for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 4
-        for (int j = 0; j < WIDTH; j++) _mm256_storeu_ps(out + i * DW_BLOCK + key0 + 8 * j, acc[i][j]);
+        for (int64_t j = 0; j < WIDTH; j++) _mm256_storeu_ps(out + (int64_t)i * DW_BLOCK + key0 + 8 * j, acc[i][j]);
     }
 }
 
 INLINE void scores(float *out, const float *q, int64_t q_stride, int n, const void *k, int d, dw_type type)
 {
-    for (; n >= ROWS; n -= ROWS, q += ROWS * q_stride, out += ROWS * DW_BLOCK) {
+    for (; n >= ROWS; n -= ROWS, q += ROWS * q_stride, out += (int64_t)ROWS * DW_BLOCK) {
         for (int key0 = 0; key0 < DW_BLOCK; key0 += 8 * WIDTH) scores_rows(out, q, q_stride, k, d, key0, type, ROWS);
     }
     if (n == 1) {
@@ -85,7 +85,7 @@ float dw_weights_avx2(float *w, const float *s, float scale, uint64_t mask, int3
     const __m256 lowest = _mm256_set1_ps(-INFINITY);
     __m256 best[2] = {lowest, lowest};
     __m256 total[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    for (int j = 0; j < 8; j++) {
+    for (int64_t j = 0; j < 8; j++) {
         best[j & 1] = _mm256_max_ps(best[j & 1], _mm256_blendv_ps(lowest, _mm256_loadu_ps(s + 8 * j), expand_mask(mask >> 8 * j)));
     }
     _mm256_storeu_ps(maxima, best[0]);
@@ -94,7 +94,7 @@ float dw_weights_avx2(float *w, const float *s, float scale, uint64_t mask, int3
     const float e = ceilf(top * scale);
     const __m256 minus_e = _mm256_set1_ps(-e);
     *exponent = fabsf(e) <= (float)DW_MAX_SCORE_BITS ? (int32_t)e : 0;
-    for (int j = 0; j < 8; j++) {
+    for (int64_t j = 0; j < 8; j++) {
         const __m256 bits = _mm256_fmadd_ps(_mm256_loadu_ps(s + 8 * j), _mm256_set1_ps(scale), minus_e);
         const __m256 weight = _mm256_and_ps(dw_exp2_8(bits), expand_mask(mask >> 8 * j));
         _mm256_storeu_ps(w + 8 * j, weight);
@@ -116,7 +116,7 @@ INLINE void values_rows(float *out, const float *w, const void *v, int d, int c,
     for (int j = first; j <= last; j++) {
         __m256 value[WIDTH];
 #pragma GCC unroll 4
-        for (int m = 0; m < width; m++) value[m] = load8(v, (int64_t)j * d + c + 8 * m, type);
+        for (int64_t m = 0; m < width; m++) value[m] = load8(v, (int64_t)j * d + c + 8 * m, type);
 #pragma GCC unroll 2
         for (int i = 0; i < rows; i++) {
             const __m256 x = _mm256_set1_ps(w[i * DW_BLOCK + j]);
@@ -127,7 +127,7 @@ INLINE void values_rows(float *out, const float *w, const void *v, int d, int c,
 #pragma GCC unroll 2
     for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 4
-        for (int m = 0; m < width; m++) _mm256_storeu_ps(out + (int64_t)i * d + c + 8 * m, acc[i][m]);
+        for (int64_t m = 0; m < width; m++) _mm256_storeu_ps(out + (int64_t)i * d + c + 8 * m, acc[i][m]);
     }
 }
 
@@ -148,7 +148,7 @@ INLINE void values_panel(float *out, const float *w, const void *v, int d, int f
 
 INLINE void values(float *out, const float *w, int n, const void *v, int d, int first, int last, dw_type type)
 {
-    for (; n >= ROWS; n -= ROWS, w += ROWS * DW_BLOCK, out += (int64_t)ROWS * d) values_panel(out, w, v, d, first, last, type, ROWS);
+    for (; n >= ROWS; n -= ROWS, w += (int64_t)ROWS * DW_BLOCK, out += (int64_t)ROWS * d) values_panel(out, w, v, d, first, last, type, ROWS);
     if (n == 1) values_panel(out, w, v, d, first, last, type, 1);
 }
 

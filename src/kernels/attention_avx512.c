@@ -32,7 +32,7 @@ INLINE void scores_rows(float *out, const float *q, int64_t q_stride, const void
     for (int c = 0; c < d; c++) {
         __m512 key[WIDTH];
 #pragma GCC unroll 4
-        for (int j = 0; j < WIDTH; j++) key[j] = load16(k, (int64_t)c * DW_BLOCK + 16 * j, type);
+        for (int64_t j = 0; j < WIDTH; j++) key[j] = load16(k, (int64_t)c * DW_BLOCK + 16 * j, type);
 #pragma GCC unroll 6
         for (int i = 0; i < rows; i++) {
             const __m512 x = _mm512_set1_ps(q[i * q_stride + c]);
@@ -43,13 +43,13 @@ INLINE void scores_rows(float *out, const float *q, int64_t q_stride, const void
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 4
-        for (int j = 0; j < WIDTH; j++) _mm512_storeu_ps(out + i * DW_BLOCK + 16 * j, acc[i][j]);
+        for (int64_t j = 0; j < WIDTH; j++) _mm512_storeu_ps(out + (int64_t)i * DW_BLOCK + 16 * j, acc[i][j]);
     }
 }
 
 INLINE void scores(float *out, const float *q, int64_t q_stride, int n, const void *k, int d, dw_type type)
 {
-    for (; n >= ROWS; n -= ROWS, q += ROWS * q_stride, out += ROWS * DW_BLOCK) scores_rows(out, q, q_stride, k, d, type, ROWS);
+    for (; n >= ROWS; n -= ROWS, q += ROWS * q_stride, out += (int64_t)ROWS * DW_BLOCK) scores_rows(out, q, q_stride, k, d, type, ROWS);
     switch (n) {
     case 5: scores_rows(out, q, q_stride, k, d, type, 5); break;
     case 4: scores_rows(out, q, q_stride, k, d, type, 4); break;
@@ -74,7 +74,7 @@ float dw_weights_avx512(float *w, const float *s, float scale, uint64_t mask, in
     const __m512 lowest = _mm512_set1_ps(-INFINITY);
     __m512 x[WIDTH];
     __m512 best = lowest;
-    for (int j = 0; j < WIDTH; j++) {
+    for (int64_t j = 0; j < WIDTH; j++) {
         x[j] = _mm512_mask_loadu_ps(lowest, (__mmask16)(mask >> 16 * j), s + 16 * j);
         best = _mm512_max_ps(best, x[j]);
     }
@@ -84,7 +84,7 @@ float dw_weights_avx512(float *w, const float *s, float scale, uint64_t mask, in
     const __m512 minus_e = _mm512_set1_ps(-e);
     __m512 total = _mm512_setzero_ps();
     *exponent = fabsf(e) <= (float)DW_MAX_SCORE_BITS ? (int32_t)e : 0;
-    for (int j = 0; j < WIDTH; j++) {
+    for (int64_t j = 0; j < WIDTH; j++) {
         const __m512 bits = _mm512_fmadd_ps(x[j], _mm512_set1_ps(scale), minus_e);
         const __m512 weight = _mm512_maskz_mov_ps((__mmask16)(mask >> 16 * j), dw_exp2_16(bits));
         _mm512_storeu_ps(w + 16 * j, weight);
@@ -106,7 +106,7 @@ INLINE void values_rows(float *out, const float *w, const void *v, int d, int c,
     for (int j = first; j <= last; j++) {
         __m512 value[WIDTH];
 #pragma GCC unroll 4
-        for (int m = 0; m < width; m++) value[m] = load16(v, (int64_t)j * d + c + 16 * m, type);
+        for (int64_t m = 0; m < width; m++) value[m] = load16(v, (int64_t)j * d + c + 16 * m, type);
 #pragma GCC unroll 6
         for (int i = 0; i < rows; i++) {
             const __m512 x = _mm512_set1_ps(w[i * DW_BLOCK + j]);
@@ -117,7 +117,7 @@ INLINE void values_rows(float *out, const float *w, const void *v, int d, int c,
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 4
-        for (int m = 0; m < width; m++) _mm512_storeu_ps(out + (int64_t)i * d + c + 16 * m, acc[i][m]);
+        for (int64_t m = 0; m < width; m++) _mm512_storeu_ps(out + (int64_t)i * d + c + 16 * m, acc[i][m]);
     }
 }
 
@@ -138,7 +138,7 @@ INLINE void values_panel(float *out, const float *w, const void *v, int d, int f
 
 INLINE void values(float *out, const float *w, int n, const void *v, int d, int first, int last, dw_type type)
 {
-    for (; n >= ROWS; n -= ROWS, w += ROWS * DW_BLOCK, out += (int64_t)ROWS * d) values_panel(out, w, v, d, first, last, type, ROWS);
+    for (; n >= ROWS; n -= ROWS, w += (int64_t)ROWS * DW_BLOCK, out += (int64_t)ROWS * d) values_panel(out, w, v, d, first, last, type, ROWS);
     switch (n) {
     case 5: values_panel(out, w, v, d, first, last, type, 5); break;
     case 4: values_panel(out, w, v, d, first, last, type, 4); break;

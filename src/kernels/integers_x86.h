@@ -1,4 +1,5 @@
-/* The integers of quantised weights as bytes, 32 at a time in their order, with AVX2; AVX-512 makes some of them cheaper. */
+/* The integers of quantised weights as bytes, 32 at a time in their order, with AVX2: for the AVX2 kernels, and those of
+   AVX-512 where it has nothing better. j is a constant wherever these are called. */
 #ifndef DW_KERNELS_INTEGERS_X86_H
 #define DW_KERNELS_INTEGERS_X86_H
 
@@ -29,37 +30,49 @@ INLINE __m256i merge(__m256i x, char mask, __m256i y, char y_mask)
 #endif
 }
 
-/* Sixteen bytes with two weights each: in the low bits of every byte of the result one of them, above it something else. */
+/* Blocks of 32: in the low bits of every byte one weight, above it something else. */
 INLINE __m256i unpack_nibbles(const uint8_t q[16])
 {
     const __m128i both = _mm_loadu_si128((const __m128i *)q);
     return _mm256_inserti128_si256(_mm256_castsi128_si256(both), _mm_srli_epi16(both, 4), 1);
 }
 
-/* q + 16 where the bit of `high` is set. */
-INLINE __m256i add_high_bits(__m256i q, const uint8_t high[4])
+INLINE __m256i integers_iq4(const uint8_t q[16])
 {
-#ifdef __AVX512VL__
-    __mmask32 bits;
-    memcpy(&bits, high, sizeof bits);
-    return _mm256_mask_add_epi8(q, bits, q, _mm256_set1_epi8(16));
-#else
-    const int bits = (int)load_bytes(high, 4);
-    const __m256i byte_of = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    const __m256i bit_of = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    const __m256i bit = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte_of), bit_of);
-    return _mm256_add_epi8(q, _mm256_and_si256(_mm256_cmpeq_epi8(bit, bit_of), _mm256_set1_epi8(16)));
-#endif
+    const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(DW_IQ4_VALUES));
+    return _mm256_shuffle_epi8(values, _mm256_and_si256(unpack_nibbles(q), _mm256_set1_epi8(15)));
 }
 
+/* 16 in every byte whose bit of `high` is set. */
+INLINE __m256i high_bits(const uint8_t high[4])
+{
+    const __m256i byte_of = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit_of = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32((int)load_bytes(high, 4)), byte_of);
+    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit_of), bit_of), _mm256_set1_epi8(16));
+}
+
+/* Ones above the low four bits take sixteen away. */
 INLINE __m256i integers_q5_0(const dw_q5_0 *block)
 {
-    return add_high_bits(_mm256_or_si256(unpack_nibbles(block->q), _mm256_set1_epi8(-16)), block->high);
+    return _mm256_add_epi8(_mm256_or_si256(unpack_nibbles(block->q), _mm256_set1_epi8(-16)), high_bits(block->high));
 }
 
 INLINE __m256i integers_q5_1(const dw_q5_1 *block)
 {
-    return add_high_bits(_mm256_and_si256(unpack_nibbles(block->q), _mm256_set1_epi8(15)), block->high);
+    return _mm256_or_si256(_mm256_and_si256(unpack_nibbles(block->q), _mm256_set1_epi8(15)), high_bits(block->high));
+}
+
+/* Weights 128 n + 32 j .. + 31. */
+INLINE __m256i integers_q2_k(const dw_q2_k *block, int n, int j)
+{
+    return _mm256_and_si256(shift_words(load_32(block->q + 32 * n), -2 * j), _mm256_set1_epi8(3));
+}
+
+/* Weights 64 n + 32 j .. + 31. */
+INLINE __m256i integers_q4_k(const dw_q4_k *block, int n, int j)
+{
+    return _mm256_and_si256(shift_words(load_32(block->q + 32 * n), -4 * j), _mm256_set1_epi8(15));
 }
 
 /* Weights 128 n + 32 j .. + 31. */

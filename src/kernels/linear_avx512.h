@@ -12,7 +12,8 @@
 enum {
     OUTPUTS = 8,        /* most outputs of linear() in flight */
     STEP_REGISTERS = 8, /* most registers of weights widened together */
-    PREFETCH = 1024     /* bytes of weights fetched ahead, by linear() behind all outputs in flight */
+    PREFETCH = 1024,    /* bytes of weights fetched ahead, by linear() behind all outputs in flight */
+    NEAR = 8192         /* up to so many bytes of outputs in flight, the next ones go to the L1 cache, else to L2 */
 };
 
 /* Registers that widen() fills at a time. */
@@ -65,12 +66,19 @@ INLINE void add_piece(__m512 sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int out
     }
 }
 
-/* Fetches the share of piece b of the weights behind these outs rows: they follow in memory and come next. */
+/* Fetches the share of piece b of the weights behind these outs rows: they follow in memory and come next. Too many of them
+   would drive x out of the L1 cache before they are read. */
 INLINE void prefetch(dw_type type, int outs, const char *w, int64_t w_bytes, int64_t b)
 {
     const int64_t share = outs * dw_piece_bytes(type);
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < share; i += 64) _mm_prefetch(w + outs * w_bytes + PREFETCH + b * share + i, _MM_HINT_T0);
+    const char *next = w + outs * w_bytes + PREFETCH + b * share;
+    if (outs * w_bytes <= NEAR) {
+#pragma GCC unroll 32
+        for (int64_t i = 0; i < share; i += 64) _mm_prefetch(next + i, _MM_HINT_T0);
+    } else {
+#pragma GCC unroll 32
+        for (int64_t i = 0; i < share; i += 64) _mm_prefetch(next + i, _MM_HINT_T1);
+    }
 }
 
 /* The end of rows that are not whole pieces: numbers from i on. */

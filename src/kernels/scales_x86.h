@@ -12,7 +12,7 @@
 
 enum {
     MAX_SCALES = 32, /* floats of scales of one block, at most */
-    MINIMA = 16      /* K-quants: scales of the parts from 0 on, minima from here on */
+    MINIMA = 16      /* blocks of 256: scales of their parts from 0 on, minima from here on, negative: what is to be added */
 };
 
 /* Floats of scales of one block: d, or d and m, or those of the parts of a block of 256. */
@@ -35,9 +35,14 @@ INLINE __m128 widen_halves(uint64_t halves)
     return _mm_cvtph_ps(_mm_cvtsi64_si128((long long)halves));
 }
 
-INLINE __m256 widen_half(const uint16_t *half)
+INLINE __m256 widen_half(uint16_t half)
 {
-    return _mm256_broadcastss_ps(widen_halves(*half));
+    return _mm256_broadcastss_ps(widen_halves(half));
+}
+
+INLINE __m256 widen_half_negated(uint16_t half)
+{
+    return widen_half(half ^ 0x8000);
 }
 
 /* Eight bytes as floats. */
@@ -51,8 +56,8 @@ INLINE void scales_q2_k(float *scale, const dw_q2_k *block)
     const uint64_t four_bits = 0x0f0f0f0f0f0f0f0fu;
     for (int i = 0; i < 2; i++) {
         const uint64_t bytes = load_bytes(block->scales + 8 * i, 8);
-        _mm256_storeu_ps(scale + 8 * i, _mm256_mul_ps(widen_half(&block->d), widen_bytes(bytes & four_bits)));
-        _mm256_storeu_ps(scale + MINIMA + 8 * i, _mm256_mul_ps(widen_half(&block->m), widen_bytes(bytes >> 4 & four_bits)));
+        _mm256_storeu_ps(scale + 8 * i, _mm256_mul_ps(widen_half(block->d), widen_bytes(bytes & four_bits)));
+        _mm256_storeu_ps(scale + MINIMA + 8 * i, _mm256_mul_ps(widen_half_negated(block->m), widen_bytes(bytes >> 4 & four_bits)));
     }
 }
 
@@ -64,7 +69,7 @@ INLINE void scales_q3_k(float *scale, const dw_q3_k *block)
         const uint64_t two_bits = (high >> 4 * i & 0x03030303u) | (high >> (4 * i + 2) & 0x03030303u) << 32;
         const uint64_t six_bits = (low >> 4 * i & 0x0f0f0f0f0f0f0f0fu) | two_bits << 4;
         const __m256 less_32 = _mm256_sub_ps(widen_bytes(six_bits), _mm256_set1_ps(32));
-        _mm256_storeu_ps(scale + 8 * i, _mm256_mul_ps(widen_half(&block->d), less_32));
+        _mm256_storeu_ps(scale + 8 * i, _mm256_mul_ps(widen_half(block->d), less_32));
     }
 }
 
@@ -76,15 +81,15 @@ INLINE void scales_q4_k(float *scale, const dw_q4_k *block)
     const uint64_t c = load_bytes(block->scales + 8, 4);
     const uint64_t scales = (a & 0x3f3f3f3fu) | ((c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u)) << 32;
     const uint64_t minima = (b & 0x3f3f3f3fu) | ((c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u)) << 32;
-    _mm256_storeu_ps(scale, _mm256_mul_ps(widen_half(&block->d), widen_bytes(scales)));
-    _mm256_storeu_ps(scale + MINIMA, _mm256_mul_ps(widen_half(&block->m), widen_bytes(minima)));
+    _mm256_storeu_ps(scale, _mm256_mul_ps(widen_half(block->d), widen_bytes(scales)));
+    _mm256_storeu_ps(scale + MINIMA, _mm256_mul_ps(widen_half_negated(block->m), widen_bytes(minima)));
 }
 
 INLINE void scales_q6_k(float *scale, const dw_q6_k *block)
 {
     for (int i = 0; i < 2; i++) {
         const __m256 eight = widen_bytes(load_bytes(block->scales + 8 * i, 8));
-        _mm256_storeu_ps(scale + 8 * i, _mm256_mul_ps(widen_half(&block->d), eight));
+        _mm256_storeu_ps(scale + 8 * i, _mm256_mul_ps(widen_half(block->d), eight));
     }
 }
 
@@ -97,7 +102,7 @@ INLINE void scales_iq4_xs(float *scale, const dw_iq4_xs *block)
     const __m256i six_bits = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)),
                                              _mm256_slli_epi32(_mm256_and_si256(high, _mm256_set1_epi32(3)), 4));
     const __m256 less_32 = _mm256_cvtepi32_ps(_mm256_sub_epi32(six_bits, _mm256_set1_epi32(32)));
-    _mm256_storeu_ps(scale, _mm256_mul_ps(widen_half(&block->d), less_32));
+    _mm256_storeu_ps(scale, _mm256_mul_ps(widen_half(block->d), less_32));
 }
 
 /* Blocks of 32 with d alone, or with d and m behind it: the halves of four or two blocks are widened together. */

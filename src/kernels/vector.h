@@ -13,7 +13,7 @@ void dw_rms_norm(float *y, const float *x, const float *gain, int64_t n, float e
 void dw_vector_add(float *y, const float *x, int64_t n);
 
 /* Cosines and sines of the rotary angles of one position: angle i = position * base^(-2i/dims), i < dims/2, computed in double and
-   rounded to float (RoPE, arXiv 2104.09864). */
+   rounded to float: within 2^-25 + position * 2^-51 of the exact value (RoPE, arXiv 2104.09864). */
 void dw_rope_angles(float *cosine, float *sine, int64_t position, int64_t dims, double base);
 
 /* Rotates the first dims numbers of one head in place: pair i, (a, b), becomes (a c - b s, a s + b c). Pairs are neighbours (2i, 2i+1), or

@@ -34,11 +34,11 @@ INLINE void look_up(__m512 *w0, __m512 *w1, const uint8_t q[16], __m512 table0, 
     *w1 = _mm512_permutexvar_ps(_mm512_srli_epi32(both, 4), table1);
 }
 
-/* The sixteen weights of one part: scale * q - minimum. */
+/* The sixteen weights of one part: scale * q + minimum. */
 INLINE __m512 table_with_minimum(const float *scale)
 {
     const __m512 q = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return _mm512_fmsub_ps(broadcast(scale), q, broadcast(scale + MINIMA));
+    return _mm512_fmadd_ps(broadcast(scale), q, broadcast(scale + MINIMA));
 }
 
 INLINE void widen_q4_0(__m512 w[2], const dw_q4_0 *block, const float *scale)
@@ -55,11 +55,31 @@ INLINE void widen_q4_1(__m512 w[2], const dw_q4_1 *block, const float *scale)
     look_up(&w[0], &w[1], block->q, table, table);
 }
 
+/* Sixteen of the integers q with 16 added where the bit of `high` is set. */
+INLINE __m512 floats_of_five_bits(__m128i q, __mmask32 high)
+{
+    return floats_of_signed(_mm_mask_add_epi8(q, (__mmask16)high, q, _mm_set1_epi8(16)));
+}
+
+INLINE void widen_q5_0(__m512 w[2], const dw_q5_0 *block, const float *scale)
+{
+    const __m128i q = _mm_loadu_si128((const __m128i *)block->q);
+    const __m128i less_16 = _mm_set1_epi8(-16); /* in the bits above the low four it takes sixteen away */
+    __mmask32 high;
+    memcpy(&high, block->high, sizeof high);
+    w[0] = _mm512_mul_ps(broadcast(scale), floats_of_five_bits(_mm_or_si128(q, less_16), high));
+    w[1] = _mm512_mul_ps(broadcast(scale), floats_of_five_bits(_mm_or_si128(_mm_srli_epi16(q, 4), less_16), high >> 16));
+}
+
 INLINE void widen_q5_1(__m512 w[2], const dw_q5_1 *block, const float *scale)
 {
-    const __m256i q = integers_q5_1(block);
-    w[0] = _mm512_fmadd_ps(broadcast(scale), floats_of_signed(_mm256_castsi256_si128(q)), broadcast(scale + 1));
-    w[1] = _mm512_fmadd_ps(broadcast(scale), floats_of_signed(_mm256_extracti128_si256(q, 1)), broadcast(scale + 1));
+    const __m128i q = _mm_loadu_si128((const __m128i *)block->q);
+    const __m128i four_bits = _mm_set1_epi8(15);
+    const __m512 m = broadcast(scale + 1);
+    __mmask32 high;
+    memcpy(&high, block->high, sizeof high);
+    w[0] = _mm512_fmadd_ps(broadcast(scale), floats_of_five_bits(_mm_and_si128(q, four_bits), high), m);
+    w[1] = _mm512_fmadd_ps(broadcast(scale), floats_of_five_bits(_mm_and_si128(_mm_srli_epi16(q, 4), four_bits), high >> 16), m);
 }
 
 INLINE void widen_q8_0(__m512 w[2], const dw_q8_0 *block, const float *scale)
@@ -85,7 +105,7 @@ INLINE void widen_q2_k(__m512 w[8], const dw_q2_k *block, int n, const float *sc
         const __m512i q = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(block->q + 32 * n + 16 * i)));
         for (int j = 0; j < 4; j++) {
             const float *part = scale + 8 * n + 2 * j + i;
-            const __m512 table = _mm512_fmsub_ps(broadcast(part), numbers, broadcast(part + MINIMA));
+            const __m512 table = _mm512_fmadd_ps(broadcast(part), numbers, broadcast(part + MINIMA));
             w[2 * j + i] = _mm512_permutexvar_ps(_mm512_srli_epi32(q, 2 * j), table);
         }
     }
@@ -115,8 +135,8 @@ INLINE void widen_q5_k(__m512 w[4], const dw_q5_k *block, int n, const float *sc
         const __m256i q = integers_q5_k(block, n, j);
         const __m512 factor = broadcast(scale + 2 * n + j);
         const __m512 minimum = broadcast(scale + MINIMA + 2 * n + j);
-        w[2 * j] = _mm512_fmsub_ps(factor, floats_of_signed(_mm256_castsi256_si128(q)), minimum);
-        w[2 * j + 1] = _mm512_fmsub_ps(factor, floats_of_signed(_mm256_extracti128_si256(q, 1)), minimum);
+        w[2 * j] = _mm512_fmadd_ps(factor, floats_of_signed(_mm256_castsi256_si128(q)), minimum);
+        w[2 * j + 1] = _mm512_fmadd_ps(factor, floats_of_signed(_mm256_extracti128_si256(q, 1)), minimum);
     }
 }
 
@@ -135,7 +155,7 @@ INLINE void widen(__m512 *w, dw_type type, const void *block, int step, const fl
     switch (type) {
     case DW_Q4_0: widen_q4_0(w, block, scale); break;
     case DW_Q4_1: widen_q4_1(w, block, scale); break;
-    case DW_Q5_0: scale_integers(w, integers_q5_0(block), scale, scale); break;
+    case DW_Q5_0: widen_q5_0(w, block, scale); break;
     case DW_Q5_1: widen_q5_1(w, block, scale); break;
     case DW_Q8_0: widen_q8_0(w, block, scale); break;
     case DW_Q2_K: widen_q2_k(w, block, step, scale); break;

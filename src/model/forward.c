@@ -33,6 +33,7 @@ struct dw_forward {
     /* For pool tasks. */
     const dw_layer *layer;
     const float *gain;
+    dw_attend_kind kind;
 };
 
 static dw_status allocate(dw_forward *f, float **buffer, int64_t rows, int64_t stride, dw_error *err)
@@ -139,7 +140,7 @@ static void rope_task(void *context, int64_t row, int thread)
         dw_vector_add(k, l->k_bias, m->kv_heads * m->head_dim);
         dw_vector_add(v, l->v_bias, m->kv_heads * m->head_dim);
     }
-    for (int64_t h = 0; h < m->heads; h++) dw_rope(q + h * m->head_dim, cosine, sine, m->rope_dims, halves);
+    for (int64_t h = 0; f->kind != DW_ATTEND_STORE && h < m->heads; h++) dw_rope(q + h * m->head_dim, cosine, sine, m->rope_dims, halves);
     for (int64_t h = 0; h < m->kv_heads; h++) dw_rope(k + h * m->head_dim, cosine, sine, m->rope_dims, halves);
 }
 
@@ -157,22 +158,24 @@ static void gate_task(void *context, int64_t row, int thread)
     f->kernels->silu_mul(f->gate + row * f->feed_forward_stride, f->up + row * f->feed_forward_stride, f->model->feed_forward);
 }
 
-/* x += W_o attention(norm(x)) */
-static dw_status attention_half(dw_forward *f, int64_t layer, const dw_rows *rows, int64_t own, int sparse, dw_omitted *omitted,
-                                dw_error *err)
+/* x += W_o attention(norm(x)), or only K and V of the rows into the cache */
+static dw_status attention_half(dw_forward *f, int64_t layer, const dw_rows *rows, int64_t own, dw_attend_kind kind,
+                                dw_omitted *omitted, dw_error *err)
 {
     const dw_model *m = f->model;
     const dw_layer *l = &m->layer[layer];
     double start = dw_now();
     f->layer = l;
+    f->kind = kind;
     norm(f, l->attention_norm, own);
-    linear(f, f->q, m->heads * m->head_dim, &l->q, f->normed, f->hidden_stride, own);
+    if (kind != DW_ATTEND_STORE) linear(f, f->q, m->heads * m->head_dim, &l->q, f->normed, f->hidden_stride, own);
     linear(f, f->k, m->kv_heads * m->head_dim, &l->k, f->normed, f->hidden_stride, own);
     linear(f, f->v, m->kv_heads * m->head_dim, &l->v, f->normed, f->hidden_stride, own);
     dw_pool_run(f->pool, own, rope_task, f);
     f->linear_seconds += dw_now() - start;
-    DW_TRY(dw_attend(f->attention, layer, rows, sparse, f->q, f->k, f->v, l->value_exponent, f->attended, f->attended_stride,
+    DW_TRY(dw_attend(f->attention, layer, rows, kind, f->q, f->k, f->v, l->value_exponent, f->attended, f->attended_stride,
                      omitted, err));
+    if (kind == DW_ATTEND_STORE) return DW_OK;
     start = dw_now();
     linear(f, f->normed, f->hidden_stride, &l->output, f->attended, f->attended_stride, own);
     dw_pool_run(f->pool, own, residual_task, f);
@@ -206,16 +209,17 @@ static void embed(dw_forward *f, const dw_rows *rows, int64_t first, int64_t own
     }
 }
 
-dw_status dw_forward_rows(dw_forward *f, const dw_rows *rows, int rank, const int32_t *ids, int sparse, dw_omitted *omitted,
-                          dw_error *err)
+dw_status dw_forward_rows(dw_forward *f, const dw_rows *rows, int rank, const int32_t *ids, dw_attend_kind kind, int wanted,
+                          dw_omitted *omitted, dw_error *err)
 {
     const int64_t own = rows->start[rank + 1] - rows->start[rank];
     const double start = dw_now();
     embed(f, rows, rows->start[rank], own, ids);
     f->linear_seconds += dw_now() - start;
     for (int64_t layer = 0; layer < f->model->layers; layer++) {
-        DW_TRY(attention_half(f, layer, rows, own, sparse, omitted, err));
-        feed_forward_half(f, layer, own);
+        const int is_output = layer < f->model->layers - 1 || wanted; /* somebody reads what this layer adds to x */
+        DW_TRY(attention_half(f, layer, rows, own, is_output ? kind : DW_ATTEND_STORE, omitted, err));
+        if (is_output) feed_forward_half(f, layer, own);
     }
     return DW_OK;
 }

@@ -374,7 +374,7 @@ dw_status dw_gguf_open(dw_gguf **out, const char *path, dw_error *err)
 void dw_gguf_close(dw_gguf *file)
 {
     if (file == NULL) return;
-    if (file->map != NULL) munmap((void *)(uintptr_t)file->map, (size_t)file->bytes);
+    if (file->map != NULL) munmap((void *)file->map, (size_t)file->bytes);
     dw_free(file->entries);
     dw_free(file->tensors);
     dw_free(file->path);

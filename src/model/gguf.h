@@ -40,11 +40,32 @@ dw_status dw_gguf_floats(const dw_gguf *file, const char *key, float **out, int6
 dw_status dw_gguf_matrix(const dw_gguf *file, const char *name, int64_t outputs, int64_t inputs, dw_matrix *value, int *found,
                          dw_error *err);
 
-/* Names of all metadata keys and of all tensors (of supported types or not), in the order of their bytes. 0 <= i < count. */
+/* All metadata keys and all tensors (of supported types or not), in the order of the bytes of their names. 0 <= i < count. */
 int64_t dw_gguf_keys(const dw_gguf *file);
 dw_string dw_gguf_key(const dw_gguf *file, int64_t i);
 int64_t dw_gguf_tensors(const dw_gguf *file);
 dw_string dw_gguf_tensor_name(const dw_gguf *file, int64_t i);
+
+/* The value of key i, for listings: the field that its kind names is set. */
+typedef struct {
+    enum { DW_GGUF_INTEGER, DW_GGUF_REAL, DW_GGUF_BOOL, DW_GGUF_STRING, DW_GGUF_ARRAY } kind;
+    int64_t integer; /* INTEGER, BOOL; ARRAY: how many elements */
+    double real;     /* also an integer above 2^63 */
+    dw_string string;
+} dw_gguf_value;
+dw_gguf_value dw_gguf_value_of(const dw_gguf *file, int64_t i);
+
+/* What tensor i is, whether or not Dewpoint computes with its type. */
+typedef struct {
+    uint32_t type_id;      /* as ggml numbers types */
+    const char *type;      /* and names them; NULL: no type of ggml */
+    int supported;         /* Dewpoint computes with the type */
+    int dims;              /* 1..4 */
+    const int64_t *shape;  /* [dims], fastest first */
+    int64_t elements;
+    int64_t bytes; /* 0 for a type that is not ggml's */
+} dw_gguf_tensor_info;
+dw_gguf_tensor_info dw_gguf_tensor_at(const dw_gguf *file, int64_t i);
 
 /* A string of a file as messages show it: nothing but printable ASCII, '?' for the rest, "..." after 80 characters. */
 typedef struct {

@@ -219,6 +219,40 @@ dw_string dw_gguf_tensor_name(const dw_gguf *file, int64_t i)
     return file->tensors[i].name;
 }
 
+dw_gguf_value dw_gguf_value_of(const dw_gguf *file, int64_t i)
+{
+    const dw_gguf_entry *entry = &file->entries[i];
+    dw_gguf_value value = {.kind = DW_GGUF_ARRAY, .integer = entry->count};
+    if (entry->is_array) return value;
+    if (entry->kind == KIND_STRING) {
+        value.kind = DW_GGUF_STRING;
+        string_at(entry->data, &value.string);
+    } else if (entry->kind == KIND_BOOL) {
+        value.kind = DW_GGUF_BOOL;
+        value.integer = entry->data[0] != 0;
+    } else if (integer_at(entry, 0, &value.integer)) {
+        value.kind = DW_GGUF_INTEGER;
+    } else {
+        value.kind = DW_GGUF_REAL;
+        if (!float_at(entry, 0, &value.real)) value.real = (double)(uint64_t)value.integer; /* above 2^63 */
+    }
+    return value;
+}
+
+dw_gguf_tensor_info dw_gguf_tensor_at(const dw_gguf *file, int64_t i)
+{
+    const dw_gguf_tensor *tensor = &file->tensors[i];
+    const dw_ggml_type *type = dw_ggml_type_by_id(tensor->type);
+    dw_gguf_tensor_info info = {.type_id = tensor->type, .dims = tensor->dims, .shape = tensor->size, .elements = 1};
+    for (int d = 0; d < tensor->dims; d++) info.elements *= tensor->size[d];
+    if (type != NULL) {
+        info.type = type->name;
+        info.bytes = info.elements / type->elements * type->bytes;
+    }
+    info.supported = dw_type_of_ggml(tensor->type) != DW_TYPE_COUNT;
+    return info;
+}
+
 /* ---- tensors ---- */
 
 static dw_status refuse_type(const dw_gguf *file, const char *name, uint32_t id, dw_error *err)

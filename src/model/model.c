@@ -253,7 +253,7 @@ static dw_status read_value_exponents(const dw_model *m, dw_layer *layer, const 
     return DW_OK;
 }
 
-static dw_status read_layer(const dw_model *m, int64_t index, dw_layer *layer, float *row, dw_error *err)
+static dw_status read_layer(const dw_model *m, int64_t index, dw_layer *layer, dw_error *err)
 {
     const struct {
         const char *suffix;
@@ -290,8 +290,7 @@ static dw_status read_layer(const dw_model *m, int64_t index, dw_layer *layer, f
         snprintf(name, sizeof name, "blk.%lld.%s", (long long)index, vectors[i].suffix);
         DW_TRY(read_vector(m, name, vectors[i].count, vectors[i].to, err));
     }
-    snprintf(name, sizeof name, "blk.%lld.attn_v.weight", (long long)index);
-    return read_value_exponents(m, layer, name, row, err);
+    return DW_OK;
 }
 
 static dw_status read_embedding(dw_model *m, dw_error *err)
@@ -314,18 +313,30 @@ static dw_status read_embedding(dw_model *m, dw_error *err)
 
 static dw_status read_layers(dw_model *m, dw_error *err)
 {
+    DW_TRY(DW_ALLOC(&m->layer, m->layers, "layers", err));
+    for (int64_t i = 0; i < m->layers; i++) DW_TRY(read_layer(m, i, &m->layer[i], err));
+    return DW_OK;
+}
+
+/* Of all layers: the one part of loading that reads whole matrices. */
+static dw_status read_exponents(dw_model *m, dw_error *err)
+{
     float *row;
     dw_status status = DW_OK;
-    DW_TRY(DW_ALLOC(&m->layer, m->layers, "layers", err));
     DW_TRY(DW_ALLOC(&row, dw_padded(m->hidden), "row of weights", err));
-    for (int64_t i = 0; i < m->layers && status == DW_OK; i++) status = read_layer(m, i, &m->layer[i], row, err);
+    for (int64_t i = 0; i < m->layers && status == DW_OK; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%lld.attn_v.weight", (long long)i);
+        status = read_value_exponents(m, &m->layer[i], name, row, err);
+    }
     dw_free(row);
     return status;
 }
 
 /* ---- the model ---- */
 
-static dw_status load(dw_model *m, const char *path, double rope_base, dw_error *err)
+/* A model but for its value exponents. */
+static dw_status open_model(dw_model *m, const char *path, double rope_base, dw_error *err)
 {
     const int64_t length = (int64_t)strlen(path);
     DW_TRY(DW_ALLOC(&m->path, length + 1, "path", err));
@@ -344,13 +355,24 @@ dw_status dw_model_load(dw_model **out, const char *path, double rope_base, dw_e
     dw_status status;
     *out = NULL;
     DW_TRY(DW_ALLOC(&m, 1, "model", err));
-    status = load(m, path, rope_base, err);
+    status = open_model(m, path, rope_base, err);
+    if (status == DW_OK) status = read_exponents(m, err);
     if (status != DW_OK) {
         dw_model_free(m);
         return status;
     }
     *out = m;
     return DW_OK;
+}
+
+dw_status dw_model_check(const char *path, dw_error *err)
+{
+    dw_model *m;
+    dw_status status;
+    DW_TRY(DW_ALLOC(&m, 1, "model", err));
+    status = open_model(m, path, 0, err);
+    dw_model_free(m);
+    return status;
 }
 
 void dw_model_free(dw_model *model)

@@ -42,12 +42,12 @@ static int64_t decode(const int16_t byte_of[ALPHABET_SIZE], dw_string text, char
 /* The value of "<0xNN>", the name of a byte token; -1 if it is not one. */
 static int byte_token_value(dw_string text)
 {
-    static const char digits[] = "0123456789ABCDEF";
+    static const char digits[16] = "0123456789ABCDEF"; /* not terminated */
     const char *high;
     const char *low;
     if (text.length != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>') return -1;
-    high = memchr(digits, text.data[3], 16);
-    low = memchr(digits, text.data[4], 16);
+    high = memchr(digits, text.data[3], sizeof digits);
+    low = memchr(digits, text.data[4], sizeof digits);
     return high == NULL || low == NULL ? -1 : (int)(16 * (high - digits) + (low - digits));
 }
 

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/shared/dewpoint.h"
@@ -284,6 +285,40 @@ Test(cli_run, a_model_without_tokenizer_works_with_ids)
     cr_assert_str_eq(plain.out, expected);
     json_decref(o);
     dewpoint_free(&plain);
+}
+
+/* The line of rank r in the table of --verbose; fails without one. */
+static const char *line_of_rank(const char *text, int rank)
+{
+    char start[16];
+    const char *line;
+    snprintf(start, sizeof start, "\n%5d ", rank);
+    line = strstr(text, start);
+    cr_assert_not_null(line, "no line of rank %d in: %s", rank, text);
+    return line;
+}
+
+Test(cli_run, verbose_lists_every_rank)
+{
+    const char *path = model();
+    dewpoint_result result;
+    char host[61];
+    int threads;
+    char kernels[12];
+    double weights, kv, buffers, peak;
+    setenv("DEWPOINT_ISA", "scalar", 1);
+    result = DEWPOINT("generate", "-m", path, "-p", "the dew", "-n", "2", "--verbose", "--quiet", "--simulate-ranks", "3",
+                      "--threads", "2", "-c", "4K");
+    cr_assert(strstr(result.err, "ranks 3 on hosts 1\n") != NULL, "%s", result.err);
+    for (int r = 0; r < 3; r++) {
+        const char *line = line_of_rank(result.err, r);
+        cr_assert_eq(sscanf(line, "%*d %60s %d %11s %lf MB %lf MB %lf MB %lf MB\n", host, &threads, kernels, &weights, &kv, &buffers,
+                            &peak),
+                     7, "%s", line);
+        cr_assert(threads == 2 && strcmp(kernels, "scalar") == 0, "%s", line);
+        cr_assert(weights > 0.2 && kv > 0.2 && buffers > 0.1 && peak > kv, "%s", line);
+    }
+    dewpoint_free(&result);
 }
 
 /* ---- interruption ---- */

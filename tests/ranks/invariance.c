@@ -327,6 +327,30 @@ Test(invariance, one_kv_head)
     model_is_invariant(&(fixture_spec){.layers = 3, .heads = 5, .kv_heads = 1, .head_dim = 64});
 }
 
+/* Biases of Q, K and V, and rotation pairs in halves. */
+Test(invariance, qwen2)
+{
+    model_is_invariant(&(fixture_spec){.family = "qwen2"});
+}
+
+Test(invariance, qwen2_with_q4_1_weights_and_a_q8_0_embedding_that_is_the_head_too)
+{
+    model_is_invariant(&(fixture_spec){.family = "qwen2", .type = FIXTURE_MIXED, .layers = 3, .heads = 14, .head_dim = 32});
+}
+
+Test(invariance, qwen2_of_sizes_that_fill_no_vector_register)
+{
+    model_is_invariant(&(fixture_spec){.family = "qwen2", .hidden = 75, .heads = 9, .kv_heads = 3, .head_dim = 22,
+                                       .feed_forward = 101, .vocabulary = 331});
+}
+
+Test(invariance, qwen2_dense_205_tokens_on_1_to_16_ranks_have_the_bits_of_the_definition)
+{
+    const fixture f = make_fixture(&(fixture_spec){.family = "qwen2"});
+    expect_invariant_on_1_to_16_ranks(&(question){&f, 205, 0, dense, DW_F16, DW_F16});
+    dw_model_free(f.model);
+}
+
 static void cache_is_invariant(dw_type key_type, dw_type value_type)
 {
     const fixture f = make_fixture(&(fixture_spec){0});

@@ -1,4 +1,4 @@
-/* Small llama checkpoints against Hugging Face transformers in float32: ../shared/reference/README.md, models/. */
+/* Small checkpoints of families llama and qwen2 against Hugging Face transformers in float32: ../shared/reference/README.md, models/. */
 #include <criterion/criterion.h>
 #include <criterion/logging.h>
 #include <math.h>
@@ -91,4 +91,14 @@ Test(models, llama_stored_in_float16_gives_the_tokens_and_logits_of_transformers
 Test(models, llama_stored_in_bfloat16_in_four_files_gives_the_tokens_and_logits_of_transformers)
 {
     equals_transformers("llama-bf16-shards");
+}
+
+Test(models, qwen2_with_a_tied_head_and_three_heads_a_kv_head_gives_the_tokens_and_logits_of_transformers)
+{
+    equals_transformers("qwen2-tied");
+}
+
+Test(models, qwen2_with_a_head_of_its_own_gives_the_tokens_and_logits_of_transformers)
+{
+    equals_transformers("qwen2-untied");
 }

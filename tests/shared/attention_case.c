@@ -119,7 +119,7 @@ dw_shard *attention_case_shard(const attention_case *c, int rank, int ranks, dw_
         dw_cache_round(key, wide, row, type);
         for (int64_t g = 0; g < c->kv_heads; g++) memcpy(wide + g * c->d, c->v + (g * c->n + j) * c->d, (size_t)c->d * sizeof *wide);
         dw_cache_round(value, wide, row, type);
-        dw_shard_put(shard, 0, j, key, value);
+        for (int64_t g = 0; g < c->kv_heads; g++) dw_shard_put(shard, 0, g, j, key, value);
     }
     dw_free(wide);
     dw_free(key);

@@ -14,18 +14,19 @@
 
 enum { SECONDS = 120, MOST_ARGUMENTS = 60 };
 
-static const char *program(void)
+const char *dewpoint_program(void)
 {
     const char *named = getenv("DEWPOINT");
-    return named != NULL ? named : "./dewpoint";
+    const char *program = named != NULL ? named : "./dewpoint";
+    cr_assert_eq(access(program, X_OK), 0, "%s is missing; build it first", program);
+    return program;
 }
 
 /* argv: [MOST_ARGUMENTS] */
 static void join_arguments(const char **argv, const char *const *arguments)
 {
     int count = 1;
-    argv[0] = program();
-    cr_assert_eq(access(argv[0], X_OK), 0, "%s is missing; build it first", argv[0]);
+    argv[0] = dewpoint_program();
     for (int i = 0; arguments[i] != NULL; i++) {
         cr_assert_lt(count, MOST_ARGUMENTS - 1);
         argv[count++] = arguments[i];

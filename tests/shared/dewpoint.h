@@ -11,6 +11,9 @@ typedef struct {
     char *err;
 } dewpoint_result;
 
+/* Path of the program; one that is missing fails the test. */
+const char *dewpoint_program(void);
+
 /* ranks: 0 without mpirun, else under mpirun. input: text of stdin (without mpirun), NULL: none. arguments end with NULL. */
 dewpoint_result dewpoint_run(int ranks, const char *input, const char *const *arguments);
 

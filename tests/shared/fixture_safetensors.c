@@ -1,4 +1,4 @@
-/* Hugging Face llama checkpoints as GGUF. */
+/* Hugging Face checkpoints of families llama and qwen2 as GGUF. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <jansson.h>
@@ -22,6 +22,7 @@ typedef struct {
     shard shards[MAX_FILES];
     int count;
     json_t *config;
+    const char *family; /* of the config */
     gguf_writer *writer;
 } conversion;
 
@@ -107,14 +108,15 @@ static float widen(dw_type type, const uint8_t *data, int64_t i)
     return value;
 }
 
-static void put_norm(conversion *c, const char *name, const char *from)
+/* A norm or a bias. */
+static void put_vector(conversion *c, const char *name, const char *from)
 {
     const uint8_t *data;
     const json_t *tensor = find(c, from, &data);
     const int64_t size = json_integer_value(json_array_get(json_object_get(tensor, "shape"), 0));
     float *x;
     dw_error err;
-    cr_assert(DW_ALLOC(&x, size, "norm", &err) == DW_OK, "%s", err.message);
+    cr_assert(DW_ALLOC(&x, size, "vector", &err) == DW_OK, "%s", err.message);
     for (int64_t i = 0; i < size; i++) x[i] = widen(type_of(tensor), data, i);
     gguf_put_tensor(c->writer, name, (uint32_t)dw_types[DW_F32].gguf_id, 1, &size, x, size * (int64_t)sizeof *x);
     dw_free(x);
@@ -152,26 +154,33 @@ static int64_t count_of(const conversion *c, const char *key, int64_t otherwise)
 
 static void put_hyperparameters(conversion *c)
 {
-    gguf_writer *w = c->writer;
+    static const struct {
+        const char *to, *from;
+    } counts[] = {
+        {"block_count", "num_hidden_layers"},   {"context_length", "max_position_embeddings"},
+        {"embedding_length", "hidden_size"},    {"feed_forward_length", "intermediate_size"},
+        {"attention.head_count", "num_attention_heads"}, {"vocab_size", "vocab_size"},
+    };
     const json_t *rope = json_object_get(c->config, "rope_parameters");
     const json_t *base = json_object_get(json_is_object(rope) ? rope : c->config, "rope_theta");
     const int64_t heads = count_of(c, "num_attention_heads", 0);
     const int64_t head_dim = count_of(c, "head_dim", count_of(c, "hidden_size", 0) / heads);
-    cr_assert_str_eq(json_string_value(json_object_get(c->config, "model_type")), "llama");
+    gguf_writer *w = c->writer;
+    char key[96];
+#define KEY(suffix) (snprintf(key, sizeof key, "%s.%s", c->family, suffix), key)
     cr_assert(!json_is_object(json_object_get(c->config, "rope_scaling")), "no conversion of RoPE scaling");
-    gguf_put_string(w, "general.architecture", "llama");
-    gguf_put_u32(w, "llama.block_count", (uint32_t)count_of(c, "num_hidden_layers", 0));
-    gguf_put_u32(w, "llama.context_length", (uint32_t)count_of(c, "max_position_embeddings", 0));
-    gguf_put_u32(w, "llama.embedding_length", (uint32_t)count_of(c, "hidden_size", 0));
-    gguf_put_u32(w, "llama.feed_forward_length", (uint32_t)count_of(c, "intermediate_size", 0));
-    gguf_put_u32(w, "llama.attention.head_count", (uint32_t)heads);
-    gguf_put_u32(w, "llama.attention.head_count_kv", (uint32_t)count_of(c, "num_key_value_heads", heads));
-    gguf_put_u32(w, "llama.attention.key_length", (uint32_t)head_dim);
-    gguf_put_u32(w, "llama.attention.value_length", (uint32_t)head_dim);
-    gguf_put_u32(w, "llama.vocab_size", (uint32_t)count_of(c, "vocab_size", 0));
-    gguf_put_f32(w, "llama.rope.freq_base", json_is_number(base) ? (float)json_number_value(base) : 10000);
-    gguf_put_f32(w, "llama.attention.layer_norm_rms_epsilon",
+    cr_assert(!json_is_true(json_object_get(c->config, "use_sliding_window")), "no conversion of a sliding window");
+    gguf_put_string(w, "general.architecture", c->family);
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        gguf_put_u32(w, KEY(counts[i].to), (uint32_t)count_of(c, counts[i].from, 0));
+    }
+    gguf_put_u32(w, KEY("attention.head_count_kv"), (uint32_t)count_of(c, "num_key_value_heads", heads));
+    gguf_put_u32(w, KEY("attention.key_length"), (uint32_t)head_dim);
+    gguf_put_u32(w, KEY("attention.value_length"), (uint32_t)head_dim);
+    gguf_put_f32(w, KEY("rope.freq_base"), json_is_number(base) ? (float)json_number_value(base) : 10000);
+    gguf_put_f32(w, KEY("attention.layer_norm_rms_epsilon"),
                  (float)json_number_value(json_object_get(c->config, "rms_norm_eps")));
+#undef KEY
 }
 
 static void put_layer(conversion *c, int64_t layer)
@@ -182,16 +191,26 @@ static void put_layer(conversion *c, int64_t layer)
         {"attn_v", "self_attn.v_proj"}, {"attn_output", "self_attn.o_proj"}, {"ffn_gate", "mlp.gate_proj"},
         {"ffn_up", "mlp.up_proj"},      {"ffn_down", "mlp.down_proj"},
     };
+    static const struct {
+        const char *to, *from;
+    } biases[] = {{"attn_q", "self_attn.q_proj"}, {"attn_k", "self_attn.k_proj"}, {"attn_v", "self_attn.v_proj"}};
+    const int qwen2 = strcmp(c->family, "qwen2") == 0;
     const int64_t heads = count_of(c, "num_attention_heads", 0);
     char to[128];
     char from[128];
-#define TO(suffix) (snprintf(to, sizeof to, "blk.%lld.%s.weight", (long long)layer, suffix), to)
-#define FROM(suffix) (snprintf(from, sizeof from, "model.layers.%lld.%s.weight", (long long)layer, suffix), from)
-    put_norm(c, TO("attn_norm"), FROM("input_layernorm"));
-    put_norm(c, TO("ffn_norm"), FROM("post_attention_layernorm"));
-    put_matrix(c, TO("attn_q"), FROM("self_attn.q_proj"), heads);
-    put_matrix(c, TO("attn_k"), FROM("self_attn.k_proj"), count_of(c, "num_key_value_heads", heads));
-    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) put_matrix(c, TO(plain[i].to), FROM(plain[i].from), 0);
+#define TO(suffix, kind) (snprintf(to, sizeof to, "blk.%lld.%s." kind, (long long)layer, suffix), to)
+#define FROM(suffix, kind) (snprintf(from, sizeof from, "model.layers.%lld.%s." kind, (long long)layer, suffix), from)
+    put_vector(c, TO("attn_norm", "weight"), FROM("input_layernorm", "weight"));
+    put_vector(c, TO("ffn_norm", "weight"), FROM("post_attention_layernorm", "weight"));
+    put_matrix(c, TO("attn_q", "weight"), FROM("self_attn.q_proj", "weight"), qwen2 ? 0 : heads);
+    put_matrix(c, TO("attn_k", "weight"), FROM("self_attn.k_proj", "weight"),
+               qwen2 ? 0 : count_of(c, "num_key_value_heads", heads));
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        put_matrix(c, TO(plain[i].to, "weight"), FROM(plain[i].from, "weight"), 0);
+    }
+    for (size_t i = 0; qwen2 && i < sizeof biases / sizeof biases[0]; i++) {
+        put_vector(c, TO(biases[i].to, "bias"), FROM(biases[i].from, "bias"));
+    }
 #undef TO
 #undef FROM
 }
@@ -200,10 +219,12 @@ void fixture_from_safetensors(const char *path, const char *directory)
 {
     conversion c = {.writer = gguf_new(3)};
     open_directory(&c, directory);
+    c.family = json_string_value(json_object_get(c.config, "model_type"));
+    cr_assert(strcmp(c.family, "llama") == 0 || strcmp(c.family, "qwen2") == 0, "no conversion of %s", c.family);
     put_hyperparameters(&c);
     put_matrix(&c, "token_embd.weight", "model.embed_tokens.weight", 0);
     for (int64_t layer = 0; layer < count_of(&c, "num_hidden_layers", 0); layer++) put_layer(&c, layer);
-    put_norm(&c, "output_norm.weight", "model.norm.weight");
+    put_vector(&c, "output_norm.weight", "model.norm.weight");
     if (!json_is_true(json_object_get(c.config, "tie_word_embeddings"))) put_matrix(&c, "output.weight", "lm_head.weight", 0);
     gguf_write(c.writer, path);
     gguf_free(c.writer);

@@ -118,44 +118,50 @@ static void quantise_q4_1(uint8_t *out, const float *x)
     }
 }
 
+/* Random tensors of one model: each has the next stream of the seed. */
+typedef struct {
+    gguf_writer *writer;
+    uint64_t stream;
+    const char *without; /* name of a tensor that is not written, or NULL */
+} source;
+
 /* Adds x [outputs][inputs] (outputs 0: a vector) as `type`. */
-static void put_floats(gguf_writer *writer, const char *name, dw_type type, int64_t outputs, int64_t inputs, const float *x)
+static void put_floats(const source *to, const char *name, dw_type type, int64_t outputs, int64_t inputs, const float *x)
 {
     const int64_t count = inputs * (outputs > 0 ? outputs : 1);
     const int64_t size[2] = {inputs, outputs};
     const int64_t bytes = dw_row_bytes(type, count);
-    uint8_t *data = allocate(bytes);
+    uint8_t *data;
+    if (to->without != NULL && strcmp(to->without, name) == 0) return;
+    data = allocate(bytes);
     cr_assert(inputs % dw_types[type].elements == 0, "%s: rows of %lld do not fit %s", name, (long long)inputs,
               dw_types[type].name);
     if (type == DW_F32) memcpy(data, x, (size_t)bytes);
     for (int64_t i = 0; type == DW_Q8_0 && i < count / 32; i++) quantise_q8_0(data + 34 * i, x + 32 * i);
     for (int64_t i = 0; type == DW_Q4_1 && i < count / 32; i++) quantise_q4_1(data + 20 * i, x + 32 * i);
-    gguf_put_tensor(writer, name, (uint32_t)dw_types[type].gguf_id, outputs > 0 ? 2 : 1, size, data, bytes);
+    gguf_put_tensor(to->writer, name, (uint32_t)dw_types[type].gguf_id, outputs > 0 ? 2 : 1, size, data, bytes);
     dw_free(data);
 }
-
-/* Random tensors of one model: each has the next stream of the seed. */
-typedef struct {
-    gguf_writer *writer;
-    uint64_t stream;
-} source;
 
 static void put_matrix(source *from, const char *name, dw_type type, int64_t outputs, int64_t inputs, double deviation)
 {
     float *x = allocate(outputs * inputs * (int64_t)sizeof *x);
     const uint64_t stream = from->stream++;
     for (int64_t i = 0; i < outputs * inputs; i++) x[i] = fixture_random(stream, i, deviation * sqrt(3.0));
-    put_floats(from->writer, name, type, outputs, inputs, x);
+    put_floats(from, name, type, outputs, inputs, x);
     dw_free(x);
 }
 
-/* Gains between 3/4 and 5/4 of gain. */
-static void put_norm(source *from, const char *name, int64_t size, float gain)
+/* Uniform between (1 - spread) * middle and (1 + spread) * middle, or, with middle 0, between -spread and spread. */
+static void put_vector(source *from, const char *name, int64_t size, float middle, double spread)
 {
     float *x = allocate(size * (int64_t)sizeof *x);
     const uint64_t stream = from->stream++;
-    for (int64_t i = 0; i < size; i++) x[i] = gain * (1 + fixture_random(stream, i, 0.25));
-    put_floats(from->writer, name, DW_F32, 0, size, x);
+    for (int64_t i = 0; i < size; i++) {
+        const float random = fixture_random(stream, i, spread);
+        x[i] = middle > 0 ? middle * (1 + random) : random;
+    }
+    put_floats(from, name, DW_F32, 0, size, x);
     dw_free(x);
 }
 
@@ -163,20 +169,42 @@ static void put_norm(source *from, const char *name, int64_t size, float gain)
 
 static void put_hyperparameters(gguf_writer *writer, const fixture_spec *s)
 {
-    gguf_put_string(writer, "general.architecture", "llama");
+    const struct {
+        const char *key;
+        int64_t value;
+    } counts[] = {
+        {"block_count", s->layers},
+        {"context_length", s->context},
+        {"embedding_length", s->hidden},
+        {"feed_forward_length", s->feed_forward},
+        {"attention.head_count", s->heads},
+        {"attention.head_count_kv", s->kv_heads},
+        {"attention.key_length", s->head_dim},
+        {"attention.value_length", s->head_dim},
+        {"rope.dimension_count", s->head_dim},
+        {"vocab_size", s->vocabulary},
+    };
+    char key[96];
+#define KEY(suffix) (snprintf(key, sizeof key, "%s.%s", s->family, suffix), key)
+    gguf_put_string(writer, "general.architecture", s->family);
     gguf_put_u32(writer, "general.quantization_version", 2);
-    gguf_put_u32(writer, "llama.block_count", (uint32_t)s->layers);
-    gguf_put_u32(writer, "llama.context_length", (uint32_t)s->context);
-    gguf_put_u32(writer, "llama.embedding_length", (uint32_t)s->hidden);
-    gguf_put_u32(writer, "llama.feed_forward_length", (uint32_t)s->feed_forward);
-    gguf_put_u32(writer, "llama.attention.head_count", (uint32_t)s->heads);
-    gguf_put_u32(writer, "llama.attention.head_count_kv", (uint32_t)s->kv_heads);
-    gguf_put_u32(writer, "llama.attention.key_length", (uint32_t)s->head_dim);
-    gguf_put_u32(writer, "llama.attention.value_length", (uint32_t)s->head_dim);
-    gguf_put_u32(writer, "llama.rope.dimension_count", (uint32_t)s->head_dim);
-    gguf_put_f32(writer, "llama.rope.freq_base", (float)s->rope_base);
-    gguf_put_f32(writer, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    gguf_put_u32(writer, "llama.vocab_size", (uint32_t)s->vocabulary);
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        gguf_put_u32(writer, KEY(counts[i].key), (uint32_t)counts[i].value);
+    }
+    gguf_put_f32(writer, KEY("rope.freq_base"), (float)s->rope_base);
+    gguf_put_f32(writer, KEY("attention.layer_norm_rms_epsilon"), 1e-5f);
+#undef KEY
+}
+
+/* Biases as large as what they are added to, so that a lost one shows. */
+static void put_biases(source *from, const fixture_spec *s, int64_t layer)
+{
+    char name[64];
+#define NAME(suffix) (snprintf(name, sizeof name, "blk.%lld." suffix ".bias", (long long)layer), name)
+    put_vector(from, NAME("attn_q"), s->heads * s->head_dim, 0, 2);
+    put_vector(from, NAME("attn_k"), s->kv_heads * s->head_dim, 0, s->equal_scores ? 0 : 2);
+    put_vector(from, NAME("attn_v"), s->kv_heads * s->head_dim, 0, 2);
+#undef NAME
 }
 
 static void put_layer(source *from, const fixture_spec *s, int64_t layer, dw_type type)
@@ -185,21 +213,23 @@ static void put_layer(source *from, const fixture_spec *s, int64_t layer, dw_typ
     const double sharp = sqrt(3.0) * by_hidden; /* scores q.k / sqrt(d) then have deviation sqrt(3) * sqrt(3) */
     char name[64];
 #define NAME(suffix) (snprintf(name, sizeof name, "blk.%lld." suffix ".weight", (long long)layer), name)
-    put_norm(from, NAME("attn_norm"), s->hidden, 1);
+    put_vector(from, NAME("attn_norm"), s->hidden, 1, 0.25);
     put_matrix(from, NAME("attn_q"), type, s->heads * s->head_dim, s->hidden, sharp);
     put_matrix(from, NAME("attn_k"), type, s->kv_heads * s->head_dim, s->hidden, s->equal_scores ? 0 : sharp);
     put_matrix(from, NAME("attn_v"), type, s->kv_heads * s->head_dim, s->hidden, by_hidden);
     put_matrix(from, NAME("attn_output"), type, s->hidden, s->heads * s->head_dim, 1 / sqrt((double)(s->heads * s->head_dim)));
-    put_norm(from, NAME("ffn_norm"), s->hidden, 1);
+    put_vector(from, NAME("ffn_norm"), s->hidden, 1, 0.25);
     put_matrix(from, NAME("ffn_gate"), type, s->feed_forward, s->hidden, 2 * by_hidden);
     put_matrix(from, NAME("ffn_up"), type, s->feed_forward, s->hidden, by_hidden);
     put_matrix(from, NAME("ffn_down"), type, s->hidden, s->feed_forward, 1 / sqrt((double)s->feed_forward));
+    if (strcmp(s->family, "qwen2") == 0) put_biases(from, s, layer);
 #undef NAME
 }
 
 static fixture_spec with_defaults(const fixture_spec *spec)
 {
     fixture_spec s = *spec;
+    if (s.family == NULL) s.family = "llama";
     if (s.layers == 0) s.layers = 2;
     if (s.hidden == 0) s.hidden = 64;
     if (s.heads == 0) s.heads = 4;
@@ -221,14 +251,14 @@ gguf_writer *fixture_writer(const fixture_spec *spec)
     const dw_type matrix = s.type == FIXTURE_F32 ? DW_F32 : s.type == FIXTURE_Q8_0 ? DW_Q8_0 : DW_Q4_1;
     const double by_hidden = 1 / sqrt((double)s.hidden);
     gguf_writer *writer = gguf_new(3);
-    source from = {writer, s.seed * 0x2545F4914F6CDD1Du};
+    source from = {writer, s.seed * 0x2545F4914F6CDD1Du, s.without};
 
     put_hyperparameters(writer, &s);
     if (s.tokenizer) fixture_tokenizer(writer, s.vocabulary);
     /* A tied head must not just repeat the last token: its own layers have to outweigh the embedding. */
     put_matrix(&from, "token_embd.weight", embedding, s.vocabulary, s.hidden, tied ? 0.25 : 1);
     for (int64_t layer = 0; layer < s.layers; layer++) put_layer(&from, &s, layer, matrix);
-    put_norm(&from, "output_norm.weight", s.hidden, tied ? (float)(12 * by_hidden) : 1);
+    put_vector(&from, "output_norm.weight", s.hidden, tied ? (float)(12 * by_hidden) : 1, 0.25);
     if (!tied) put_matrix(&from, "output.weight", matrix, s.vocabulary, s.hidden, 3 * by_hidden);
     return writer;
 }

@@ -1,4 +1,4 @@
-/* Small llama models as GGUF files for tests: random ones from a seed, and conversions of the reference checkpoints.
+/* Small models of every family as GGUF files for tests: random ones from a seed, and conversions of the reference checkpoints.
    For Criterion tests: anything that goes wrong fails the test. */
 #ifndef DW_TESTS_FIXTURES_H
 #define DW_TESTS_FIXTURES_H
@@ -14,6 +14,7 @@ typedef enum { FIXTURE_F32, FIXTURE_Q8_0, FIXTURE_Q4_1, FIXTURE_MIXED } fixture_
 
 /* A zero takes the default in brackets, so that a test names only what it is about. */
 typedef struct {
+    const char *family;   /* ["llama"]; "qwen2" adds biases to Q, K and V */
     int64_t layers;       /* [2] */
     int64_t hidden;       /* [64] */
     int64_t heads;        /* [4] */
@@ -25,8 +26,9 @@ typedef struct {
     double rope_base;     /* [10000] */
     uint64_t seed;        /* [1] */
     fixture_type type;    /* [F32] */
-    int equal_scores;     /* all K projections are zero, so that every score is 0 */
+    int equal_scores;     /* all K projections (and biases) are zero, so that every score is 0 */
     int tokenizer;        /* with fixture_tokenizer */
+    const char *without;  /* [NULL] name of a tensor that is left out */
 } fixture_spec;
 
 /* Writes the model. Hidden states, values and layer outputs are O(1), scores have a standard deviation of about 3, logits
@@ -40,9 +42,9 @@ gguf_writer *fixture_writer(const fixture_spec *spec);
    tokens up to vocabulary. No BOS is added to prompts; the end of a turn is id 2, as in SmolLM2. */
 void fixture_tokenizer(gguf_writer *writer, int64_t vocabulary);
 
-/* Converts a Hugging Face directory of family llama without RoPE scaling (config.json, one or more safetensors files, F32,
-   F16 or BF16) to GGUF: matrices keep their type, norms become F32, the rows of q_proj and k_proj go from half-split to
-   interleaved pairs. */
+/* Converts a Hugging Face directory of family llama or qwen2 without RoPE scaling (config.json, one or more safetensors files,
+   F32, F16 or BF16) to GGUF: matrices keep their type, norms and biases become F32. Of llama the rows of q_proj and k_proj go from
+   half-split to interleaved pairs; those of qwen2 stay. */
 void fixture_from_safetensors(const char *path, const char *directory);
 
 /* Path of a file `name` in a directory of this test process, which is removed when the process ends. Valid until then. */

@@ -39,9 +39,23 @@ double *reference_doubles(const char *name, int64_t count)
     return numbers;
 }
 
+static const char *present(const char *path, const char *how)
+{
+    cr_assert(access(path, R_OK) == 0, "%s is missing: %s", path, how);
+    return path;
+}
+
 const char *reference_smollm2(void)
 {
-    static const char path[] = "data/SmolLM2-135M-Instruct.Q4_1.gguf";
-    cr_assert(access(path, R_OK) == 0, "%s is missing: make fetch-models", path);
-    return path;
+    return present("data/SmolLM2-135M-Instruct.Q4_1.gguf", "make fetch-models");
+}
+
+const char *reference_qwen05(void)
+{
+    return present("data/Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf", "make fetch-models");
+}
+
+const char *reference_qwen15(void)
+{
+    return present("data/Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf", "make fetch-models LARGE=1");
 }

@@ -15,7 +15,9 @@ json_t *reference_json(const char *name);
 /* count raw float64 numbers of a file; fails the running test when the file is shorter. Free with dw_free. */
 double *reference_doubles(const char *name, int64_t count);
 
-/* The real model; fails the running test, saying how to get it, when it is not there. */
+/* The real models; each fails the running test, saying how to get it, when it is not there. */
 const char *reference_smollm2(void);
+const char *reference_qwen05(void);
+const char *reference_qwen15(void);
 
 #endif

@@ -54,6 +54,7 @@ static const dw_kernels *kernels_of(const session_setup *setup, int rank)
         const dw_kernels *kernels = dw_kernels_named(isa_names[i]);
         if (kernels != NULL) found[count++] = kernels;
     }
+    cr_assert_gt(count, 0);
     return found[rank % count];
 }
 

@@ -231,7 +231,7 @@ Test(gguf_read, a_failing_allocation_is_reported_and_leaves_nothing_behind)
     const char *path = fixture_path("small.gguf");
     gguf_writer *writer = gguf_small(3, 0, -1);
     dw_gguf *file;
-    int64_t allocations = dw_memory_allocations();
+    int64_t allocations;
     gguf_write(writer, path);
     gguf_free(writer);
     allocations = dw_memory_allocations();

@@ -1,5 +1,6 @@
 /* Good models load with the shapes and defaults that their files state. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -125,6 +126,53 @@ Test(model_load, switches_at_the_value_that_changes_nothing_are_accepted)
     dw_model_free(load(path, 0));
 }
 
+Test(model_load, qwen2_has_biases_that_its_bytes_count)
+{
+    const char *path = fixture_path("model.gguf");
+    const int64_t bytes = (320 * 64 * 2 + 2 * ((2 * 64 + 2 * 32 + 3 * 96) * 64 + 2 * 64) + 64) * 4; /* without biases */
+    gguf_writer *writer = fixture_writer(&(fixture_spec){.family = "qwen2"});
+    int64_t size;
+    const uint8_t *file = gguf_build(writer, &size);
+    dw_model *m;
+    gguf_write(writer, path);
+    m = load(path, 0);
+    cr_expect_str_eq(m->family->name, "qwen2");
+    cr_expect(m->family->rope_pairs == DW_ROPE_HALVES);
+    check_layers(m, DW_F32);
+    for (int64_t i = 0; i < m->layers; i++) {
+        const struct {
+            const char *name;
+            const float *bias;
+            size_t count;
+        } biases[] = {{"attn_q", m->layer[i].q_bias, 64}, {"attn_k", m->layer[i].k_bias, 32}, {"attn_v", m->layer[i].v_bias, 32}};
+        for (size_t j = 0; j < 3; j++) {
+            char name[64];
+            snprintf(name, sizeof name, "blk.%lld.%s.bias", (long long)i, biases[j].name);
+            cr_expect(memcmp(biases[j].bias, file + gguf_where(writer, GGUF_AT_DATA, name), biases[j].count * 4) == 0, "%s", name);
+        }
+    }
+    cr_expect(dw_model_weight_bytes(m) == bytes + 2 * (64 + 32 + 32) * 4);
+    dw_model_free(m);
+    gguf_free(writer);
+    fixture_model(path, &(fixture_spec){0});
+    m = load(path, 0);
+    cr_expect(m->layer[0].q_bias == NULL && m->layer[1].k_bias == NULL && m->layer[1].v_bias == NULL);
+    cr_expect(dw_model_weight_bytes(m) == bytes);
+    dw_model_free(m);
+}
+
+Test(model_load, qwen05)
+{
+    dw_model *m = load("data/Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf", 0);
+    cr_expect(m->layers == 24 && m->hidden == 896 && m->heads == 14 && m->kv_heads == 2 && m->head_dim == 64);
+    cr_expect(m->feed_forward == 4864 && m->vocabulary == 151936 && m->context == 32768 && m->rope_dims == 64);
+    cr_expect(m->rope_base == 1000000 && m->norm_epsilon == (double)1e-6f);
+    check_matrix(&m->embedding, DW_Q5_0, 151936, 896, "embedding");
+    check_matrix(&m->head, DW_Q8_0, 151936, 896, "head");
+    cr_expect(m->layer[23].q_bias != NULL && m->layer[23].k_bias != NULL && m->layer[23].v_bias != NULL);
+    dw_model_free(m);
+}
+
 Test(model_load, smollm2)
 {
     dw_model *m = load("data/SmolLM2-135M-Instruct.Q4_1.gguf", 0);
@@ -145,10 +193,14 @@ Test(model_load, converted_checkpoints_keep_shape_and_type)
         dw_type type;
         int64_t layers, hidden, heads, kv_heads, head_dim;
         double rope_base;
+        int64_t vocabulary;
+        int tied;
     } cases[] = {
-        {"models/llama-headdim", DW_F32, 3, 64, 4, 2, 24, 10000},
-        {"models/llama-float16", DW_F16, 4, 72, 9, 3, 8, 100000},
-        {"models/llama-bf16-shards", DW_BF16, 3, 80, 5, 5, 16, 10000},
+        {"models/llama-headdim", DW_F32, 3, 64, 4, 2, 24, 10000, 320, 0},
+        {"models/llama-float16", DW_F16, 4, 72, 9, 3, 8, 100000, 320, 0},
+        {"models/llama-bf16-shards", DW_BF16, 3, 80, 5, 5, 16, 10000, 320, 0},
+        {"models/qwen2-tied", DW_F32, 3, 72, 6, 2, 12, 1000000, 320, 1},
+        {"models/qwen2-untied", DW_F32, 3, 64, 4, 4, 16, 10000, 311, 0},
     };
     const char *path = fixture_path("model.gguf");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -157,7 +209,8 @@ Test(model_load, converted_checkpoints_keep_shape_and_type)
         m = load(path, 0);
         cr_expect(m->layers == cases[i].layers && m->hidden == cases[i].hidden && m->heads == cases[i].heads);
         cr_expect(m->kv_heads == cases[i].kv_heads && m->head_dim == cases[i].head_dim && m->rope_base == cases[i].rope_base);
-        cr_expect(m->vocabulary == 320 && m->context == 1024 && m->head.data != m->embedding.data);
+        cr_expect(m->vocabulary == cases[i].vocabulary && m->context == 1024);
+        cr_expect((m->head.data == m->embedding.data) == cases[i].tied);
         check_layers(m, cases[i].type);
         dw_model_free(m);
     }

@@ -26,17 +26,24 @@ static uint64_t float_bits(float value)
 }
 
 /* The fixture with `bytes` bytes over a field, `by` bytes behind its start, must be refused. */
-static void check_patched(gguf_field field, const char *name, int64_t by, uint64_t value, int64_t bytes, fixture_type type,
-                          const char *words)
+static void check_patched_fixture(const fixture_spec *spec, gguf_field field, const char *name, int64_t by, uint64_t value,
+                                  int64_t bytes, const char *words)
 {
     const char *path = fixture_path("model.gguf");
-    gguf_writer *writer = fixture_writer(&(fixture_spec){.type = type});
+    gguf_writer *writer = fixture_writer(spec);
     int64_t size;
     uint8_t *data = gguf_build(writer, &size);
     memcpy(data + gguf_where(writer, field, name) + by, &value, (size_t)bytes);
     gguf_write(writer, path);
     gguf_free(writer);
     check_refused(path, words);
+}
+
+/* The same for a llama model. */
+static void check_patched(gguf_field field, const char *name, int64_t by, uint64_t value, int64_t bytes, fixture_type type,
+                          const char *words)
+{
+    check_patched_fixture(&(fixture_spec){.type = type}, field, name, by, value, bytes, words);
 }
 
 Test(model_refusals, hyperparameters_out_of_range)
@@ -206,4 +213,62 @@ Test(model_refusals, tensors_that_would_be_left_out)
         snprintf(words, sizeof words, "tensor %s is not supported in family llama", names[i]);
         check_refused(path, words);
     }
+}
+
+Test(model_refusals, tensors_that_the_family_needs)
+{
+    static const char *const names[] = {
+        "token_embd.weight",     "output_norm.weight",      "blk.1.attn_q.weight",   "blk.0.attn_k.weight",
+        "blk.0.attn_v.weight",   "blk.1.attn_output.weight", "blk.1.ffn_gate.weight", "blk.0.ffn_up.weight",
+        "blk.1.ffn_down.weight", "blk.0.attn_norm.weight",  "blk.1.ffn_norm.weight",
+        "blk.0.attn_q.bias",     "blk.1.attn_k.bias",       "blk.1.attn_v.bias", /* of qwen2 */
+    };
+    const char *path = fixture_path("model.gguf");
+    char words[128];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        fixture_model(path, &(fixture_spec){.family = "qwen2", .without = names[i]});
+        snprintf(words, sizeof words, "tensor %s is missing", names[i]);
+        check_refused(path, words);
+    }
+}
+
+/* Q: 4 heads of 16; K and V: 2. */
+Test(model_refusals, biases_of_another_size_or_type_or_not_finite)
+{
+    const fixture_spec qwen2 = {.family = "qwen2"};
+    const uint64_t infinity = 0x7F800000;
+    check_patched_fixture(&qwen2, GGUF_AT_DIMS, "blk.1.attn_q.bias", 4, 32, 8, "tensor blk.1.attn_q.bias has 1 rows of 32 numbers");
+    check_patched_fixture(&qwen2, GGUF_AT_DIMS, "blk.0.attn_k.bias", 4, 16, 8, "tensor blk.0.attn_k.bias has 1 rows of 16 numbers");
+    check_patched_fixture(&qwen2, GGUF_AT_DIMS, "blk.1.attn_v.bias", 4, 31, 8, "tensor blk.1.attn_v.bias has 1 rows of 31 numbers");
+    check_patched_fixture(&qwen2, GGUF_AT_TYPE, "blk.0.attn_q.bias", 0, 1, 4,
+                          "tensor blk.0.attn_q.bias has type F16; norms and biases must be F32");
+    check_patched_fixture(&qwen2, GGUF_AT_TYPE, "blk.1.attn_v.bias", 0, 30, 4,
+                          "tensor blk.1.attn_v.bias has type BF16; norms and biases must be F32");
+    check_patched_fixture(&qwen2, GGUF_AT_DATA, "blk.0.attn_q.bias", 4 * 63, infinity, 4, "tensor blk.0.attn_q.bias holds non-fin");
+    check_patched_fixture(&qwen2, GGUF_AT_DATA, "blk.1.attn_k.bias", 0, 0x7FC00000, 4, "tensor blk.1.attn_k.bias holds non-finite");
+    check_patched_fixture(&qwen2, GGUF_AT_DATA, "blk.1.attn_v.bias", 4 * 31, infinity, 4, "tensor blk.1.attn_v.bias holds non-fin");
+    check_patched_fixture(&qwen2, GGUF_AT_DATA, "blk.1.attn_v.bias", 0, float_bits(3e38f), 4,
+                          "tensor blk.1.attn_v.weight is too large: values could reach 2^12");
+}
+
+Test(model_refusals, what_qwen2_does_not_know)
+{
+    const char *path = fixture_path("model.gguf");
+    const float numbers[64] = {0};
+    const int64_t size = 64;
+    gguf_writer *writer = fixture_writer(&(fixture_spec){.family = "qwen2"});
+    gguf_put_tensor(writer, "blk.0.attn_output.bias", 0, 1, &size, numbers, sizeof numbers);
+    gguf_write(writer, path);
+    gguf_free(writer);
+    check_refused(path, "tensor blk.0.attn_output.bias is not supported in family qwen2");
+    writer = fixture_writer(&(fixture_spec){.family = "qwen2"});
+    gguf_put_f32(writer, "qwen2.rope.scaling.factor", 4);
+    gguf_write(writer, path);
+    gguf_free(writer);
+    check_refused(path, "qwen2.rope.scaling.factor 4 is not supported yet");
+    writer = fixture_writer(&(fixture_spec){.family = "qwen2"});
+    gguf_put_u32(writer, "qwen2.attention.causal", 0);
+    gguf_write(writer, path);
+    gguf_free(writer);
+    check_refused(path, "metadata key qwen2.attention.causal is unknown and could change results");
 }

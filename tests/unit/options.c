@@ -122,9 +122,17 @@ Test(options, the_other_commands_have_theirs)
     cr_assert(o.depths[0] == 0 && o.depths[1] == 8192 && o.depths[2] == 100);
     cr_assert(o.mode_count == 2 && o.modes[0] == DW_CONDENSATE && o.modes[1] == DW_DENSE);
     cr_assert(o.repeat == 1 && o.csv);
+    ACCEPTED(&o, "inspect", "-m", "x", "-c", "1M", "--kv-type", "f32", "--anchor", "3", "--window", "4", "--keys", "5", "--verbose",
+             "--json", "--simulate-ranks", "4");
+    cr_assert_eq(o.command, DW_COMMAND_INSPECT);
+    cr_assert(o.context == 1 << 20 && o.key_type == DW_F32 && o.simulated_ranks == 4 && o.verbose && o.json);
+    cr_assert(o.policy.anchor == 3 && o.policy.window == 4 && o.policy.keys == 5);
     ACCEPTED(&o, "bench", "prefill", "-m", "x");
     cr_assert_eq(o.command, DW_COMMAND_BENCH_PREFILL);
     cr_assert(o.depth_count == 3 && o.depths[1] == 4096 && o.mode_count == 2);
+    ACCEPTED(&o, "bench", "kernels", "--threads", "2", "--csv");
+    cr_assert(o.command == DW_COMMAND_BENCH_KERNELS && o.model == NULL && o.threads == 2 && o.csv);
+    REFUSED("--model", "bench", "kernels", "-m", "x");
 }
 
 Test(options, unknown_commands_and_options_are_refused_by_name)
@@ -134,6 +142,9 @@ Test(options, unknown_commands_and_options_are_refused_by_name)
     cr_assert_eq(parse(&o, &err, NULL), DW_USAGE);
     cr_assert(strstr(err.message, "no command") != NULL, "%s", err.message);
     REFUSED("'frobnicate'", "frobnicate");
+    REFUSED("generate, tokenize, logits, inspect, bench decode, bench prefill", "frobnicate");
+    REFUSED("--prompt", "inspect", "-m", "x", "-p", "y");
+    REFUSED("needs a model", "inspect");
     REFUSED("'bench'", "bench");
     REFUSED("'bench'", "bench", "fly");
     REFUSED("'--frobnicate'", GENERATE, "--frobnicate");

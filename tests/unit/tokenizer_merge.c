@@ -23,7 +23,7 @@ static void expect(const dw_merge *list, int64_t merge_count, const char *piece,
     char text[33] = {0};
     int64_t count = (int64_t)strlen(piece);
     dw_error err;
-    for (int64_t i = 0; i < count; i++) ids[i] = piece[i];
+    for (int64_t i = 0; i < count; i++) ids[i] = (unsigned char)piece[i];
     cr_assert_eq(dw_merge_piece(&merges, &scratch, ids, &count, &err), DW_OK, "%s", err.message);
     for (int64_t i = 0; i < count; i++) text[i] = (char)ids[i];
     cr_assert_str_eq(text, result, "%s gives %s, not %s", piece, text, result);

@@ -1,5 +1,5 @@
-/* Promise P1 on a real model and 2,999 tokens of a real text: 8 greedy tokens and the logits that choose them, computed in
-   six ways. One rank with two threads is the yardstick of each mode. */
+/* Promise P1 on real models and a real text: 8 greedy tokens and the logits that choose them, computed in several ways. One rank with
+   two threads is the yardstick of each mode. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -13,14 +13,17 @@
 
 /* AddressSanitizer makes a prefill eight times slower and looks for something else: it gets a short prompt. */
 #ifdef __SANITIZE_ADDRESS__
-enum { PROMPT = 205, GENERATED = 8 };
+enum { LONG_PROMPT = 205 };
 #else
-enum { PROMPT = 2999, GENERATED = 8 };
+enum { LONG_PROMPT = 2999 };
 #endif
+enum { SHORT_PROMPT = 205, GENERATED = 8 };
 
 typedef struct {
+    const char *path;
     dw_model *model;
-    int32_t ids[PROMPT + GENERATED]; /* the prompt; behind it the tokens of `expected` */
+    int64_t prompt;                       /* tokens */
+    int32_t ids[LONG_PROMPT + GENERATED]; /* the prompt; behind it the tokens of `expected` */
     session_outcome expected;
 } experiment;
 
@@ -29,22 +32,24 @@ static const dw_policy condensate = {DW_CONDENSATE, .anchor = 1, .window = 64, .
 
 static void decode(session_outcome *out, const experiment *e, const dw_policy *policy, int ranks, int threads, const char *isa)
 {
-    const session_task task = {e->model, e->ids, PROMPT, .sparse = 0, .wanted = 1, GENERATED};
+    const session_task task = {e->model, e->ids, e->prompt, .sparse = 0, .wanted = 1, GENERATED};
     const session_setup setup = {ranks, threads, isa, {.key_type = DW_F16, .value_type = DW_F16, .policy = *policy}};
     session_run(out, &task, &setup);
 }
 
 /* One rank, two threads. */
-static void begin(experiment *e, const dw_policy *policy)
+static void begin(experiment *e, const char *path, int64_t prompt, const dw_policy *policy)
 {
     dw_tokenizer *tokenizer;
     dw_error err;
-    e->model = session_model(reference_smollm2());
+    e->path = path;
+    e->prompt = prompt;
+    e->model = session_model(path);
     cr_assert(dw_tokenizer_load(&tokenizer, e->model->file, &err) == DW_OK && tokenizer != NULL);
-    prompt_king_james(e->ids, PROMPT, tokenizer);
+    prompt_king_james(e->ids, prompt, tokenizer);
     dw_tokenizer_free(tokenizer);
     decode(&e->expected, e, policy, 1, 2, NULL);
-    memcpy(e->ids + PROMPT, e->expected.tokens, sizeof(int32_t) * GENERATED);
+    memcpy(e->ids + prompt, e->expected.tokens, sizeof(int32_t) * GENERATED);
 }
 
 static void end(experiment *e)
@@ -78,15 +83,15 @@ static const char *skip_row(const char *text, const float *logits, int64_t vocab
 /* `logits` on MPI ranks, from the row that chooses generated token `first` on; the tokens before are given. */
 static void same_logits_on_mpi_ranks(const experiment *e, const char *mode, int ranks, int64_t first)
 {
-    const char *const path = prompt_file("generated", e->ids, PROMPT + GENERATED - 1);
+    const char *const path = prompt_file("generated", e->ids, e->prompt + GENERATED - 1);
     char positions[128] = "";
     dewpoint_result result;
     const char *at;
     for (int64_t i = first; i < GENERATED; i++) {
         const size_t length = strlen(positions);
-        snprintf(positions + length, sizeof positions - length, "%s%lld", i == first ? "" : ",", (long long)(PROMPT - 1 + i));
+        snprintf(positions + length, sizeof positions - length, "%s%lld", i == first ? "" : ",", (long long)(e->prompt - 1 + i));
     }
-    const char *const arguments[] = {"logits", "--json", "-m", reference_smollm2(), "--prompt-ids", path, "--positions",
+    const char *const arguments[] = {"logits", "--json", "-m", e->path, "--prompt-ids", path, "--positions",
                                      positions, "--attention", mode, "--threads", "1", NULL};
     result = dewpoint_run(ranks, NULL, arguments);
     cr_assert_eq(result.status, 0, "exit status %d, '%s'", result.status, result.err);
@@ -104,8 +109,8 @@ static void same_logits_on_mpi_ranks(const experiment *e, const char *mode, int 
 /* `generate` on MPI ranks: the tokens and the omitted mass. */
 static void same_tokens_on_mpi_ranks(const experiment *e, const char *mode, int ranks)
 {
-    const char *const path = prompt_file("prompt", e->ids, PROMPT);
-    const char *const arguments[] = {"generate", "--json", "--quiet", "-m", reference_smollm2(), "--prompt-ids", path, "-n",
+    const char *const path = prompt_file("prompt", e->ids, e->prompt);
+    const char *const arguments[] = {"generate", "--json", "--quiet", "-m", e->path, "--prompt-ids", path, "-n",
                                      "8", "--ignore-eos", "--attention", mode, "--threads", "1", NULL};
     dewpoint_result result = dewpoint_run(ranks, NULL, arguments);
     json_error_t problem;
@@ -132,7 +137,7 @@ static void same_tokens_on_mpi_ranks(const experiment *e, const char *mode, int 
 Test(invariance, smollm2_dense_2999_tokens_on_1_rank_5_and_2_avx2_simulated_ranks_and_4_mpi_ranks)
 {
     experiment e;
-    begin(&e, &dense);
+    begin(&e, reference_smollm2(), LONG_PROMPT, &dense);
     same_on_simulated_ranks(&e, 5, NULL, "5 simulated ranks");
     if (session_has_isa("avx2")) same_on_simulated_ranks(&e, 2, "avx2", "2 simulated ranks with AVX2 kernels");
     same_logits_on_mpi_ranks(&e, "dense", 4, 0);
@@ -143,7 +148,27 @@ Test(invariance, smollm2_dense_2999_tokens_on_1_rank_5_and_2_avx2_simulated_rank
 Test(invariance, smollm2_condensate_2999_tokens_on_1_rank_and_3_mpi_ranks)
 {
     experiment e;
-    begin(&e, &condensate);
+    begin(&e, reference_smollm2(), LONG_PROMPT, &condensate);
+    same_tokens_on_mpi_ranks(&e, "condensate", 3);
+    same_logits_on_mpi_ranks(&e, "condensate", 3, 1);
+    end(&e);
+}
+
+/* Biases, grouped heads of 64 and four more types of weights. */
+Test(invariance, qwen2_dense_205_tokens_on_1_rank_5_and_2_avx2_simulated_ranks_and_3_mpi_ranks)
+{
+    experiment e;
+    begin(&e, reference_qwen05(), SHORT_PROMPT, &dense);
+    same_on_simulated_ranks(&e, 5, NULL, "5 simulated ranks");
+    if (session_has_isa("avx2")) same_on_simulated_ranks(&e, 2, "avx2", "2 simulated ranks with AVX2 kernels");
+    same_logits_on_mpi_ranks(&e, "dense", 3, 0);
+    end(&e);
+}
+
+Test(invariance, qwen2_condensate_205_tokens_on_1_rank_and_3_mpi_ranks)
+{
+    experiment e;
+    begin(&e, reference_qwen05(), SHORT_PROMPT, &condensate);
     same_tokens_on_mpi_ranks(&e, "condensate", 3);
     same_logits_on_mpi_ranks(&e, "condensate", 3, 1);
     end(&e);
