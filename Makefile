@@ -105,14 +105,14 @@ demo: deps
 	@launch/demo
 
 # DESTDIR: where a package is put together; not part of any path that is written into it.
-DOCUMENTS = $(wildcard README.md LICENSE) $(shell find docs -type f -name '*.md')
+DOCUMENTS = $(wildcard README.md LICENSE) $(shell find docs -type f)
 .PHONY: install
 install: dewpoint
 	install -Dm755 $(BUILD)/dewpoint $(DESTDIR)$(PREFIX)/bin/dewpoint
-	@for f in $(DOCUMENTS); do install -vDm644 $$f $(DESTDIR)$(PREFIX)/share/doc/dewpoint/$$f || exit 1; done
+	@for f in $(DOCUMENTS); do install -Dm644 $$f $(DESTDIR)$(PREFIX)/share/doc/dewpoint/$$f || exit 1; done
 
 # clang-format and clang-tidy of Debian 12 (version 14): other versions format otherwise.
-FORMATTED = $(shell find src mpi tests -name '*.[ch]')
+FORMATTED = $(filter-out tests/unit/gguf_dequantized.h,$(shell find src mpi tests -name '*.[ch]')) # that one is data
 .PHONY: format
 format:
 	clang-format -i $(FORMATTED)
@@ -135,11 +135,15 @@ clean:
 .PHONY: help
 help:
 	@echo "make              build ./dewpoint"
+	@echo "make install      PREFIX=/usr/local: the program into bin, documents into share/doc/dewpoint (DESTDIR= for packages)"
 	@echo "make demo         install what is missing, build, fetch a model, decode a long text on 4 ranks twice"
 	@echo "make check        build and run all tests (SANITIZE=address,undefined: with sanitizers, under build/)"
 	@echo "make check-large  tests that need a large model (a gigabyte is downloaded)"
 	@echo "make deps         install the Debian packages that are missing (as root; else print the command)"
-	@echo "make fetch-models download the models of demo and tests into the cache (DEWPOINT_CACHE, default ~/.cache/dewpoint)"
+	@echo "make fetch-models download the models of demo and tests into the cache (DEWPOINT_CACHE, default ~/.cache/dewpoint);"
+	@echo "                  LARGE=1: also that of check-large"
+	@echo "make format       format the sources (clang-format 14)"
+	@echo "make lint         check format and sources (clang-format and clang-tidy 14), every warning is an error"
 	@echo "make clean        remove what was built, keep what was downloaded"
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

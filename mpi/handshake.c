@@ -40,8 +40,8 @@ static dw_status compare(const dw_card *card, const dw_card *of_rank_0, dw_error
         const dw_fact *mine = &card->fact[i];
         const dw_fact *other = find(of_rank_0, mine->name);
         if (other == NULL || strncmp(other->value, mine->value, sizeof mine->value) == 0) continue;
-        return dw_fail(err, (dw_status)mine->status, "%s differs between ranks: %s here, %.95s on rank 0", mine->name, mine->value,
-                       other->value);
+        return dw_fail(err, (dw_status)mine->status, "%s differs between ranks: %s here, %.95s on rank 0", mine->name,
+                       mine->value, other->value);
     }
     return DW_OK;
 }

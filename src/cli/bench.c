@@ -184,8 +184,8 @@ static void print_csv(const bench *b)
 
 static void print_table(const bench *b)
 {
-    printf("%10s %-10s %5s %7s %9s %9s %8s %8s %8s %8s %8s %8s %6s\n", "depth", "mode", "ranks", "threads", "tokens/s", "ms/token",
-           "linear", "score", "reduce", "attend", "wait", "kv GB/s", "share");
+    printf("%10s %-10s %5s %7s %9s %9s %8s %8s %8s %8s %8s %8s %6s\n", "depth", "mode", "ranks", "threads", "tokens/s",
+           "ms/token", "linear", "score", "reduce", "attend", "wait", "kv GB/s", "share");
     for (int64_t i = 0; i < b->count; i++) {
         const result *r = &b->results[i];
         printf("%10lld %-10s %5d %7d %9.2f %9.3f %8.3f %8.3f %8.3f %8.3f %8.3f ", (long long)r->depth, dw_mode_name(r->mode),

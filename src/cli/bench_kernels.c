@@ -1,5 +1,5 @@
-/* dewpoint bench kernels: how fast each kernel is, and which share that is of what the machine can do at most in the same minute: reading
-   memory, reading the first cache, or multiplying and adding in registers (kernels/roof.h). */
+/* dewpoint bench kernels: how fast each kernel is, and which share that is of what the machine can do at most in the same
+   minute: reading memory, reading the first cache, or multiplying and adding in registers (kernels/roof.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -86,8 +86,9 @@ static int64_t row_bytes(const bench *b)
 static void linear_task(void *context, int64_t task, int thread)
 {
     bench *b = context;
-    b->rank->kernels->linear[b->now->type](b->scratch[thread].out, OUTPUTS, b->slice + task * OUTPUTS * row_bytes(b), OUTPUTS, b->x,
-                                           INPUTS, b->now->rows, INPUTS);
+    const uint8_t *weights = b->slice + task * OUTPUTS * row_bytes(b);
+    float *out = b->scratch[thread].out;
+    b->rank->kernels->linear[b->now->type](out, OUTPUTS, weights, OUTPUTS, b->x, INPUTS, b->now->rows, INPUTS);
 }
 
 static void dequantize_task(void *context, int64_t task, int thread)
@@ -120,7 +121,8 @@ static void scores_task(void *context, int64_t task, int thread)
     scratch *s = &b->scratch[thread];
     const int64_t bytes = block_bytes((dw_type)b->now->type);
     for (int64_t i = 0; i < BLOCKS; i++) {
-        b->rank->kernels->scores[b->now->type](s->out, s->in, HEAD_DIM, b->now->rows, b->slice + (task * BLOCKS + i) * bytes, HEAD_DIM);
+        const uint8_t *keys = b->slice + (task * BLOCKS + i) * bytes;
+        b->rank->kernels->scores[b->now->type](s->out, s->in, HEAD_DIM, b->now->rows, keys, HEAD_DIM);
     }
 }
 
@@ -130,8 +132,8 @@ static void values_task(void *context, int64_t task, int thread)
     scratch *s = &b->scratch[thread];
     const int64_t bytes = block_bytes((dw_type)b->now->type);
     for (int64_t i = 0; i < BLOCKS; i++) {
-        b->rank->kernels->values[b->now->type](s->out, s->in, b->now->rows, b->slice + (task * BLOCKS + i) * bytes, HEAD_DIM, 0,
-                                               DW_BLOCK - 1);
+        const uint8_t *values = b->slice + (task * BLOCKS + i) * bytes;
+        b->rank->kernels->values[b->now->type](s->out, s->in, b->now->rows, values, HEAD_DIM, 0, DW_BLOCK - 1);
     }
 }
 
@@ -278,8 +280,8 @@ static void measure_attention(bench *b)
     }
 }
 
-/* Operations of exp2: rounding, difference, six FMAs. Of weights: maximum, FMA, exp2, sum. Of silu_mul: product, two clamps, exp2, sum,
-   quotient, product. Of add_limbs 36 bytes a channel: two limbs read and written, a float read. */
+/* Operations of exp2: rounding, difference, six FMAs. Of weights: maximum, FMA, exp2, sum. Of silu_mul: product, two clamps,
+   exp2, sum, quotient, product. Of add_limbs 36 bytes a channel: two limbs read and written, a float read. */
 static void measure_cached(bench *b)
 {
     enum { EXP2 = 14, WEIGHTS = 1 + 2 + EXP2 + 1, SILU_MUL = 3 + EXP2 + 3, LIMB_BYTES = 36 };
@@ -318,11 +320,11 @@ static json_t *number_or_null(double number)
 
 static json_t *result_json(const result *r)
 {
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s, s:f}", "kernel", r->what.kernel, "type",
-                     r->what.type < 0 ? json_null() : json_string(type_name(r)), "rows",
-                     r->what.rows > 0 ? json_integer(r->what.rows) : json_null(), "bytes_per_second",
-                     number_or_null(bandwidth(r)), "flops_per_second", number_or_null(flop_rate(r)), "roof", roof_names[r->roof],
-                     "share", r->share);
+    json_t *type = r->what.type < 0 ? json_null() : json_string(type_name(r));
+    json_t *rows = r->what.rows > 0 ? json_integer(r->what.rows) : json_null();
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s, s:f}", "kernel", r->what.kernel, "type", type, "rows", rows,
+                     "bytes_per_second", number_or_null(bandwidth(r)), "flops_per_second", number_or_null(flop_rate(r)), "roof",
+                     roof_names[r->roof], "share", r->share);
 }
 
 static json_t *roofs_json(const bench *b)

@@ -40,7 +40,7 @@ json_t *dw_machine_json(const dw_rank *rank)
 
 /* ---- cold memory ---- */
 
-/* Twice the last cache, but no less than 128 MiB and no more than 1 GiB: an emulated CPU may report none, or that of a whole host. */
+/* Twice the last cache, but no less than 128 MiB and no more than 1 GiB: an emulated CPU may report none, or a whole host's. */
 static int64_t cold_bytes(void)
 {
     const int64_t twice = 2 * (int64_t)sysconf(_SC_LEVEL3_CACHE_SIZE);

@@ -25,8 +25,8 @@ void dw_cold_memory_destroy(dw_cold_memory *memory);
 /* The slice that has been out of use for longest. */
 const uint8_t *dw_cold_memory_next(dw_cold_memory *memory);
 
-/* Collective: all ranks sum up cold memory at the same time with all their threads. On rank 0, the bytes a second of all of them
-   together, in the fastest of several passes. */
+/* Collective: all ranks sum up cold memory at the same time with all their threads. On rank 0, the bytes a second of all of
+   them together, in the fastest of several passes. */
 dw_status dw_read_bandwidth(const dw_rank *rank, dw_cold_memory *memory, double *bytes_per_second, dw_error *err);
 
 #endif

@@ -24,7 +24,7 @@ static const command_row commands[] = {
     {DW_COMMAND_INSPECT, "inspect", "what a model holds, and the memory that a context takes on these ranks"},
     {DW_COMMAND_BENCH_DECODE, "bench decode", "tokens a second of decoding at given depths of the cache"},
     {DW_COMMAND_BENCH_PREFILL, "bench prefill", "tokens a second of prefill at given depths of the cache"},
-    {DW_COMMAND_BENCH_KERNELS, "bench kernels", "speed of each kernel and its share of what this machine can do; needs no model"},
+    {DW_COMMAND_BENCH_KERNELS, "bench kernels", "speed of each kernel, and its share of what this machine can do"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -404,7 +404,9 @@ static dw_status check_together(const dw_options *options, dw_error *err)
     const int prompts = (options->prompt != NULL) + (options->prompt_file != NULL) + (options->prompt_ids != NULL);
     if (options->command == DW_COMMAND_NONE) return no_command(err);
     name = command_of(options->command)->name;
-    if (options->model == NULL && options->command != DW_COMMAND_BENCH_KERNELS) return dw_fail(err, DW_USAGE, "%s needs a model: -m MODEL", name);
+    if (options->model == NULL && options->command != DW_COMMAND_BENCH_KERNELS) {
+        return dw_fail(err, DW_USAGE, "%s needs a model: -m MODEL", name);
+    }
     if (options->policy.anchor == 0 && options->policy.window == 0 && options->policy.keys == 0) {
         return dw_fail(err, DW_USAGE, "--anchor, --window and --keys are all 0: the condensate would be empty");
     }
@@ -483,8 +485,8 @@ void dw_options_help(dw_command_id id)
     const command_row *command = command_of(id);
     if (command != NULL) {
         const int alone = id == DW_COMMAND_BENCH_KERNELS;
-        printf("usage: %sdewpoint %s%s [options]\n%s\n\n", alone ? "" : "[mpirun -n N] ", command->name, alone ? "" : " -m MODEL",
-               command->summary);
+        printf("usage: %sdewpoint %s%s [options]\n%s\n\n", alone ? "" : "[mpirun -n N] ", command->name,
+               alone ? "" : " -m MODEL", command->summary);
         print_options(id);
         printf("\nNumbers take the suffixes K (1024) and M (1024 K).\n");
         return;

@@ -12,7 +12,7 @@
 
 /* Shapes with whole vectors and remainders of every instruction set. */
 enum {
-    INPUTS = 544,  /* 17 blocks of 32; types whose blocks are longer take 512 */
+    INPUTS = 544, /* 17 blocks of 32; types whose blocks are longer take 512 */
     LONG_BLOCK_INPUTS = 512,
     OUTPUTS = 11,
     HEAD_DIM = 72,
@@ -24,10 +24,10 @@ _Static_assert(NUMBERS >= DW_BLOCK * HEAD_DIM && INPUTS % DW_LANES == 0, "buffer
 
 /* What the slots read and write. */
 typedef struct {
-    float x[ROWS * INPUTS];              /* [ROWS][INPUTS] in -1..1 */
-    float weights[ROWS * DW_BLOCK];      /* of keys, 0..1, every third 0 */
-    float matrix[NUMBERS];               /* [OUTPUTS][INPUTS] in -1..1 */
-    unsigned char stored[NUMBERS * 4];   /* as many numbers of the present type */
+    float x[ROWS * INPUTS];            /* [ROWS][INPUTS] in -1..1 */
+    float weights[ROWS * DW_BLOCK];    /* of keys, 0..1, every third 0 */
+    float matrix[NUMBERS];             /* [OUTPUTS][INPUTS] in -1..1 */
+    unsigned char stored[NUMBERS * 4]; /* as many numbers of the present type */
     float expected[RESULTS];
     float got[RESULTS];
 } bench;
@@ -102,15 +102,17 @@ static int64_t inputs_of(dw_type type)
 /* One row alone and ROWS together. */
 static int64_t run_linear(const dw_kernels *k, const bench *b, dw_type type, float *out)
 {
-    k->linear[type](out, OUTPUTS, b->stored, OUTPUTS, b->x + 1 * INPUTS, INPUTS, 1, inputs_of(type));
+    k->linear[type](out, OUTPUTS, b->stored, OUTPUTS, b->x + INPUTS, INPUTS, 1, inputs_of(type));
     k->linear[type](out + OUTPUTS, OUTPUTS, b->stored, OUTPUTS, b->x, INPUTS, ROWS, inputs_of(type));
-    return (1 + ROWS) * OUTPUTS;
+    return (int64_t)(1 + ROWS) * OUTPUTS;
 }
 
 static int64_t run_dequantize(const dw_kernels *k, const bench *b, dw_type type, float *out)
 {
     const int64_t inputs = inputs_of(type);
-    for (int64_t o = 0; o < OUTPUTS; o++) k->dequantize[type](out + o * inputs, b->stored + o * dw_row_bytes(type, inputs), inputs);
+    for (int64_t o = 0; o < OUTPUTS; o++) {
+        k->dequantize[type](out + o * inputs, b->stored + o * dw_row_bytes(type, inputs), inputs);
+    }
     return OUTPUTS * inputs;
 }
 
@@ -118,21 +120,21 @@ static int64_t run_scores(const dw_kernels *k, const bench *b, dw_type type, flo
 {
     k->scores[type](out, b->x, INPUTS, 1, b->stored, HEAD_DIM);
     k->scores[type](out + DW_BLOCK, b->x, INPUTS, ROWS, b->stored, HEAD_DIM);
-    return (1 + ROWS) * DW_BLOCK;
+    return (int64_t)(1 + ROWS) * DW_BLOCK;
 }
 
 static int64_t run_values(const dw_kernels *k, const bench *b, dw_type type, float *out)
 {
     k->values[type](out, b->weights, 1, b->stored, HEAD_DIM, 0, DW_BLOCK - 1);
     k->values[type](out + HEAD_DIM, b->weights, ROWS, b->stored, HEAD_DIM, 0, DW_BLOCK - 1);
-    return (1 + ROWS) * HEAD_DIM;
+    return (int64_t)(1 + ROWS) * HEAD_DIM;
 }
 
 static int64_t run_linear_tile(const dw_kernels *k, const bench *b, dw_type type, float *out)
 {
     (void)type;
     k->linear_tile(out, OUTPUTS, b->matrix, INPUTS, OUTPUTS, b->x, INPUTS, ROWS, INPUTS);
-    return ROWS * OUTPUTS;
+    return (int64_t)ROWS * OUTPUTS;
 }
 
 static int64_t run_exp2(const dw_kernels *k, const bench *b, dw_type type, float *out)
@@ -158,14 +160,14 @@ static int64_t run_weights(const dw_kernels *k, const bench *b, dw_type type, fl
     static const uint64_t masks[] = {UINT64_MAX, 1, (uint64_t)1 << 63, 0x00FFF0F3A5C01804u};
     enum { MASKS = sizeof masks / sizeof masks[0], EACH = DW_BLOCK + DW_LANES + 3 };
     (void)type;
-    for (int m = 0; m < MASKS; m++) {
+    for (int64_t m = 0; m < MASKS; m++) {
         float *at = out + m * EACH;
         int32_t exponent;
         for (int i = 0; i < DW_BLOCK; i++) at[i] = b->x[m * DW_BLOCK + i] * 40.0f;
         at[DW_BLOCK] = k->weights(at, at, 0.18f, masks[m], &exponent, &at[DW_BLOCK + 1], &at[DW_BLOCK + 3]);
         at[DW_BLOCK + 2] = (float)exponent;
     }
-    return MASKS * EACH;
+    return (int64_t)MASKS * EACH;
 }
 
 /* Onto limbs that are not zero; with the low ones and without. */
@@ -192,10 +194,10 @@ static int64_t run_vector(const dw_kernels *k, const bench *b, dw_type type, flo
     dw_rms_norm(out, b->x, b->matrix, INPUTS - 3, 1e-5f);
     dw_vector_add(out, b->x + INPUTS, INPUTS);
     dw_rope_angles(cosine, sine, 123456, HEAD_DIM, 10000.0);
-    memcpy(heads, b->x, 2 * HEAD_DIM * sizeof *heads);
+    memcpy(heads, b->x, sizeof *heads * 2 * HEAD_DIM);
     dw_rope(heads, cosine, sine, HEAD_DIM, 0);
     dw_rope(heads + HEAD_DIM, cosine, sine, HEAD_DIM, 1);
-    return INPUTS + 3 * HEAD_DIM;
+    return INPUTS + (int64_t)3 * HEAD_DIM;
 }
 
 /* Rounding to the cache types, and the functions behind sampling. */
@@ -204,14 +206,14 @@ static int64_t run_numbers(const dw_kernels *k, const bench *b, dw_type type, fl
     enum { COUNT = 100 };
     (void)k;
     (void)type;
-    for (int i = 0; i < COUNT; i++) {
+    for (int64_t i = 0; i < COUNT; i++) {
         const float x = b->x[i];
         const double pair[2] = {dw_log(1.5 + (double)x), dw_exp(50.0 * (double)x)};
         out[6 * i] = dw_f32_of_f16(dw_f16_of_f32(x * 3000.0f));
         out[6 * i + 1] = dw_f32_of_bf16(dw_bf16_of_f32(x));
         memcpy(out + 6 * i + 2, pair, sizeof pair);
     }
-    return 6 * COUNT;
+    return (int64_t)6 * COUNT;
 }
 
 /* ---- all of them ---- */
@@ -220,8 +222,8 @@ static const struct {
     const char *name; /* as in kernels.h */
     slot *run;
 } typed[] = {{"linear", run_linear}, {"dequantize", run_dequantize}, {"scores", run_scores}, {"values", run_values}},
-  untyped[] = {{"linear_tile", run_linear_tile}, {"exp2", run_exp2},           {"silu_mul", run_silu_mul}, {"weights", run_weights},
-               {"add_limbs", run_add_limbs},     {"vector", run_vector},       {"numbers", run_numbers}};
+  untyped[] = {{"linear_tile", run_linear_tile}, {"exp2", run_exp2},     {"silu_mul", run_silu_mul}, {"weights", run_weights},
+               {"add_limbs", run_add_limbs},     {"vector", run_vector}, {"numbers", run_numbers}};
 enum { TYPED = sizeof typed / sizeof typed[0], UNTYPED = sizeof untyped / sizeof untyped[0] };
 
 static int has_slot(slot *run, dw_type type)
@@ -231,8 +233,8 @@ static int has_slot(slot *run, dw_type type)
     return 1;
 }
 
-static dw_status check_slot(const dw_kernels *k, bench *b, slot *run, const char *name, const char *of, dw_type type, uint64_t *hash,
-                            dw_error *err)
+static dw_status check_slot(const dw_kernels *k, bench *b, slot *run, const char *name, const char *of, dw_type type,
+                            uint64_t *hash, dw_error *err)
 {
     int64_t bytes;
     memset(b->expected, 0, sizeof b->expected);
@@ -242,9 +244,10 @@ static dw_status check_slot(const dw_kernels *k, bench *b, slot *run, const char
     memset(b->got, 0, sizeof b->got);
     run(k, b, type, b->got);
     if (memcmp(b->expected, b->got, sizeof b->got) == 0) return DW_OK;
-    return dw_fail(err, DW_RUNTIME,
-                   "the %s kernel '%s'%s%s gives other bits than the definition on this machine; DEWPOINT_ISA=scalar works without it",
-                   k->name, name, *of == '\0' ? "" : " of ", of);
+    return dw_fail(
+        err, DW_RUNTIME,
+        "the %s kernel '%s'%s%s gives other bits than the definition on this machine; DEWPOINT_ISA=scalar works without it",
+        k->name, name, *of == '\0' ? "" : " of ", of);
 }
 
 static dw_status check_all(const dw_kernels *k, bench *b, uint64_t *hash, dw_error *err)

@@ -42,6 +42,7 @@ INLINE void add_piece(__m512 sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int out
                       const float *x, int64_t x_stride, int64_t b)
 {
     const int registers = step_registers(type);
+    const int steps = dw_piece_numbers(type) / (DW_LANES * registers);
     const char *piece = w + b * dw_piece_bytes(type);
     float scale[OUTPUTS * MAX_SCALES];
     if (dw_has_scales(type)) {
@@ -49,7 +50,7 @@ INLINE void add_piece(__m512 sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int out
         __asm__("" : "+m"(scale)); /* keeps them in memory */
     }
 #pragma GCC unroll 4
-    for (int step = 0; step < dw_piece_numbers(type) / (16 * registers); step++) {
+    for (int step = 0; step < steps; step++) {
         const float *v = x + b * dw_piece_numbers(type) + step * 16 * registers;
 #pragma GCC unroll 8
         for (int o = 0; o < outs; o++) {
@@ -155,13 +156,14 @@ INLINE void dequantize(float *out, dw_type type, const char *row, int64_t inputs
 {
     const int numbers = dw_piece_numbers(type);
     const int registers = step_registers(type);
+    const int steps = numbers / (DW_LANES * registers);
     for (int64_t b = 0; b < inputs / numbers; b++) {
         const char *piece = row + b * dw_piece_bytes(type);
         float scale[MAX_SCALES];
         _mm_prefetch(piece + PREFETCH, _MM_HINT_T0);
         if (dw_has_scales(type)) widen_scales(scale, type, 1, piece, 0);
 #pragma GCC unroll 4
-        for (int step = 0; step < numbers / (16 * registers); step++) {
+        for (int step = 0; step < steps; step++) {
             __m512 w[STEP_REGISTERS];
             widen(w, type, piece, step, scale);
             for (int i = 0; i < registers; i++) _mm512_storeu_ps(out + b * numbers + 16 * (step * registers + i), w[i]);

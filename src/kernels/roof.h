@@ -1,4 +1,4 @@
-/* Loops that do as much as one core of this machine can, in each instruction set: what kernels are compared with by the benches. */
+/* Loops that do as much as one core of this machine can, in each instruction set: what the benches compare kernels with. */
 #ifndef DW_KERNELS_ROOF_H
 #define DW_KERNELS_ROOF_H
 

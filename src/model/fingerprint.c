@@ -8,7 +8,7 @@ enum { PIECES = 8, PIECE_BYTES = 64 };
 
 static uint64_t hash_pieces(uint64_t hash, const uint8_t *data, int64_t bytes)
 {
-    if (bytes <= PIECES * PIECE_BYTES) return dw_hash(hash, data, bytes);
+    if (bytes <= (int64_t)PIECES * PIECE_BYTES) return dw_hash(hash, data, bytes);
     for (int64_t i = 0; i < PIECES - 1; i++) {
         hash = dw_hash(hash, data + (bytes - PIECE_BYTES) / (PIECES - 1) * i, PIECE_BYTES);
     }

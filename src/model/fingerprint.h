@@ -5,8 +5,9 @@
 #include "model/gguf.h"
 
 typedef struct {
-    uint64_t header;  /* hash of everything in front of the first tensor: metadata, names, shapes, types, places */
-    uint64_t weights; /* hash of some pieces of every tensor: another training or conversion shows, a single damaged byte may not */
+    uint64_t header; /* hash of everything in front of the first tensor: metadata, names, shapes, types, places */
+    uint64_t
+        weights; /* hash of some pieces of every tensor: another training or conversion shows, a single damaged byte may not */
 } dw_fingerprint;
 
 /* Local. Independent of the file's name. */

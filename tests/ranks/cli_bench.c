@@ -52,8 +52,9 @@ Test(cli_bench, kernels_measures_every_slot_and_its_share_of_a_roof_without_a_mo
     cr_assert_gt(number(json_object_get(roofs, "fma_of"), "scalar"), 0);
     for (int t = 0; t < DW_TYPE_COUNT; t++) {
         const char *type = dw_types[t].name;
-        cr_assert(count_of(results, "linear", type, 1) == 1 && count_of(results, "linear", type, DW_LINEAR_ROWS) == 1, "%s", type);
-        cr_assert(count_of(results, "dequantize", type, 0) == 1, "%s", type);
+        cr_assert_eq(count_of(results, "linear", type, 1), 1, "%s", type);
+        cr_assert_eq(count_of(results, "linear", type, DW_LINEAR_ROWS), 1, "%s", type);
+        cr_assert_eq(count_of(results, "dequantize", type, 0), 1, "%s", type);
     }
     for (size_t i = 0; i < 3; i++) {
         cr_assert_eq(count_of(results, "scores", cache_types[i], 0), 3);
@@ -76,11 +77,12 @@ Test(cli_bench, kernels_refuses_several_ranks_and_a_model)
     dewpoint_free(&model);
 }
 
-/* The share of the read bandwidth that was measured in the same run: the same for all results, so that quotients give it back. */
+/* The read bandwidth that was measured in the same run is the same for all results, so that quotients give it back. */
 static void check_decode(const json_t *answer)
 {
     const json_t *results = json_object_get(answer, "results");
-    const double bandwidth = number(json_array_get(results, 0), "read_bandwidth") / number(json_array_get(results, 0), "bandwidth_share");
+    const json_t *first = json_array_get(results, 0);
+    const double bandwidth = number(first, "read_bandwidth") / number(first, "bandwidth_share");
     cr_assert_eq(json_array_size(results), 2);
     cr_assert(bandwidth > 1e7 && bandwidth < 1e14, "memory is read at %g bytes a second", bandwidth);
     for (size_t i = 0; i < 2; i++) {

@@ -106,11 +106,12 @@ static void not_finite(const damage *list, int count, const char *mode, const ch
     dw_host_name(host, sizeof host);
     snprintf(on_host, sizeof on_host, " on %s: ", host);
     fails_with(&result, 1, said);
-    cr_assert(strncmp(result.err, "dewpoint: rank ", 15) == 0 && strstr(result.err, on_host) != NULL, "no rank: %s", result.err);
+    cr_assert(strncmp(result.err, "dewpoint: rank ", 15) == 0 && strstr(result.err, on_host) != NULL, "no rank: %s",
+              result.err);
     dewpoint_free(&result);
 }
 
-#define ROWS_OF_HEAD(head) (head) * HEAD_DIM *HIDDEN
+#define ROWS_OF_HEAD(head) ((head)*HEAD_DIM * HIDDEN)
 
 Test(edges, a_weight_that_is_no_number_is_an_error_that_names_layer_head_and_rank)
 {
@@ -147,8 +148,9 @@ Test(edges, the_rank_whose_row_is_not_finite_is_named_under_mpirun)
 {
     const damage embedding = {"token_embd.weight", 77 * HIDDEN, HIDDEN, NAN, 0};
     const int32_t ids[] = {5, 77, 6};
-    const char *const arguments[] = {"generate", "-m", damaged_model(&embedding, 1), "--prompt-ids", prompt_file("three", ids, 3),
-                                     "-n", "2", "--quiet", NULL};
+    const char *const arguments[] = {
+        "generate", "-m", damaged_model(&embedding, 1), "--prompt-ids", prompt_file("three", ids, 3), "-n", "2",
+        "--quiet",  NULL};
     char host[65], expected[160];
     dewpoint_result result = dewpoint_run(3, NULL, arguments);
     dw_host_name(host, sizeof host);
@@ -164,8 +166,8 @@ Test(edges, a_row_that_is_not_finite_in_decoding_ends_all_ranks)
     json_t *sound = DEWPOINT_JSON("generate", "-m", model(), "--prompt-ids", ids, "-n", "1", "--json", "--ignore-eos");
     const int64_t first = json_integer_value(json_array_get(tokens_of(sound), 0));
     const damage embedding = {"token_embd.weight", first * HIDDEN, HIDDEN, INFINITY, 0};
-    const char *const arguments[] = {"generate", "-m", damaged_model(&embedding, 1), "--prompt-ids", ids, "-n", "9", "--json",
-                                     "--ignore-eos", NULL};
+    const char *const arguments[] = {
+        "generate", "-m", damaged_model(&embedding, 1), "--prompt-ids", ids, "-n", "9", "--json", "--ignore-eos", NULL};
     char host[65], expected[160];
     dewpoint_result result = dewpoint_run(2, NULL, arguments);
     dw_host_name(host, sizeof host);
@@ -181,8 +183,8 @@ Test(edges, a_row_that_is_not_finite_in_decoding_ends_all_ranks)
 static dewpoint_result run_without(int n, const char *path)
 {
     char value[32];
-    const char *const arguments[] = {"generate", "-m", path, "-p", "the dewpoint", "-n", "60", "--ignore-eos", "--quiet", "--threads",
-                                     "1", NULL};
+    const char *const arguments[] = {"generate", "-m",        path, "-p", "the dewpoint", "-n", "60", "--ignore-eos",
+                                     "--quiet",  "--threads", "1",  NULL};
     snprintf(value, sizeof value, "%d@0", n);
     setenv("DEWPOINT_FAIL_ALLOC", value, 1);
     return dewpoint_run(2, NULL, arguments);
@@ -215,14 +217,14 @@ Test(edges, an_allocation_that_fails_in_decoding_ends_all_ranks)
 /* Most of the eight ranks hold nothing and compute nothing. */
 static void on_8_ranks(int prompt, int context, const char *mode)
 {
-    char size[8];
+    char size[16];
     const char *path = model();
     const char *ids = ids_file(prompt);
     json_t *one, *eight;
     snprintf(size, sizeof size, "%d", context);
     one = DEWPOINT_JSON("generate", "-m", path, "--prompt-ids", ids, "-c", size, "--json", "--ignore-eos", "--attention", mode);
-    eight = DEWPOINT_JSON("generate", "-m", path, "--prompt-ids", ids, "-c", size, "--json", "--ignore-eos", "--attention", mode,
-                          "--simulate-ranks", "8");
+    eight = DEWPOINT_JSON("generate", "-m", path, "--prompt-ids", ids, "-c", size, "--json", "--ignore-eos", "--attention",
+                          mode, "--simulate-ranks", "8");
     cr_assert_eq(json_array_size(tokens_of(one)), (size_t)(context - prompt));
     cr_assert(json_equal(tokens_of(one), tokens_of(eight)), "context %d, prompt %d, %s", context, prompt, mode);
     cr_assert_str_eq(text_of(eight, "stop_reason"), "context");
@@ -262,15 +264,17 @@ Test(edges, a_prompt_of_exactly_the_context_is_read_and_one_more_is_refused)
     full = prompt_file("full", ids, 64);
     more = prompt_file("more", ids, 65);
     for (int i = 0; i < 2; i++) {
-        json_t *o = DEWPOINT_JSON("generate", "-m", path, "--prompt-ids", full, "-n", "5", "--json", "--simulate-ranks", ranks[i]);
-        dewpoint_result refused = DEWPOINT("generate", "-m", path, "--prompt-ids", more, "-n", "0", "--simulate-ranks", ranks[i]);
+        json_t *o = DEWPOINT_JSON("generate", "-m", path, "--prompt-ids", full, "-n", "5", "--json", "--simulate-ranks",
+                                  ranks[i]);
+        dewpoint_result refused = DEWPOINT("generate", "-m", path, "--prompt-ids", more, "-n", "0", "--simulate-ranks",
+                                           ranks[i]);
         cr_assert_str_eq(text_of(o, "stop_reason"), "context");
         cr_assert_eq(json_array_size(tokens_of(o)), 0);
         fails_with(&refused, 3, "the prompt has 65 tokens, the context holds 64");
         json_decref(o);
         dewpoint_free(&refused);
-        o = DEWPOINT_JSON("generate", "-m", path, "--prompt-ids", almost, "-n", "5", "--json", "--ignore-eos", "--simulate-ranks",
-                          ranks[i]);
+        o = DEWPOINT_JSON("generate", "-m", path, "--prompt-ids", almost, "-n", "5", "--json", "--ignore-eos",
+                          "--simulate-ranks", ranks[i]);
         cr_assert_eq(json_array_size(tokens_of(o)), 1);
         json_decref(o);
     }
@@ -310,8 +314,8 @@ Test(edges, no_tokens_asked_for_on_mpi_ranks_print_nothing)
 {
     const char *const arguments[] = {"generate", "-m", model(), "-p", "the dew", "-n", "0", "--quiet", NULL};
     dewpoint_result result = dewpoint_run(3, NULL, arguments);
-    cr_assert(result.status == 0 && *result.out == '\0' && *result.err == '\0', "status %d, '%s', '%s'", result.status, result.out,
-              result.err);
+    cr_assert(result.status == 0 && *result.out == '\0' && *result.err == '\0', "status %d, '%s', '%s'", result.status,
+              result.out, result.err);
     dewpoint_free(&result);
 }
 
@@ -363,8 +367,8 @@ Test(edges, streamed_text_comes_in_whole_characters_and_equals_the_one_shot_text
     for (int i = 0; i < 3; i++) {
         char command[1024];
         int whole, replaced;
-        json_t *o = DEWPOINT_JSON("generate", "-m", path, "-p", "the", "-n", "3000", "--temperature", "1000", "--seed", seeds[i],
-                                  "--ignore-eos", "--json");
+        json_t *o = DEWPOINT_JSON("generate", "-m", path, "-p", "the", "-n", "3000", "--temperature", "1000", "--seed",
+                                  seeds[i], "--ignore-eos", "--json");
         const json_t *text = json_object_get(o, "text");
         snprintf(command, sizeof command, "%s generate -m %s -p the -n 3000 --temperature 1000 --seed %s --ignore-eos --quiet",
                  dewpoint_program(), path, seeds[i]);
@@ -372,8 +376,8 @@ Test(edges, streamed_text_comes_in_whole_characters_and_equals_the_one_shot_text
         cr_assert_eq(streamed.length, (int64_t)json_string_length(text));
         cr_assert_eq(memcmp(streamed.text, json_string_value(text), (size_t)streamed.length), 0);
         whole = count_characters(&streamed, &replaced);
-        cr_assert(streamed.pieces > 100 && whole > 30 && replaced > 300, "%d pieces, %d characters, %d replaced", streamed.pieces,
-                  whole, replaced);
+        cr_assert(streamed.pieces > 100 && whole > 30 && replaced > 300, "%d pieces, %d characters, %d replaced",
+                  streamed.pieces, whole, replaced);
         json_decref(o);
     }
 }

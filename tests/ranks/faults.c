@@ -1,10 +1,10 @@
-/* Promise P5 on MPI ranks: a rank that is stopped or killed in the middle of a run ends the job with a status that is not 0 and a
-   message that names rank and host, and no process is left.
+/* Promise P5 on MPI ranks: a rank that is stopped or killed in the middle of a run ends the job with a status that is not 0 and
+   a message that names rank and host, and no process is left.
 
-   The signal is sent once the output shows that the run is in its prefill or its decoding, which then would go on for minutes, so
-   that it always strikes in the act. A stopped rank must be noticed within --deadline, one second of roll call and a tenth of a
-   second a rank; a killed one is noticed by mpirun at once. A job that hangs is ended by mpirun after LIMIT seconds, with another
-   status than those expected here. */
+   The signal is sent once the output shows that the run is in its prefill or its decoding, which then would go on for minutes,
+   so that it always strikes in the act. A stopped rank must be noticed within --deadline, one second of roll call and a tenth
+   of a second a rank (two at most); a killed one is noticed by mpirun at once. A job that hangs is ended by mpirun after LIMIT
+   seconds, with another status than those expected here. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -36,8 +36,10 @@ static mpirun_result strike(int signal, int rank, phase when)
     fixture_model(model, &(fixture_spec){.tokenizer = 1, .context = 200000});
     cr_assert_eq(DW_ALLOC(&prompt, count, "prompt", &err), DW_OK);
     prompt_random(prompt, count, 320);
-    const char *const argv[] = {program, "generate", "-m", model, "--prompt-ids", prompt_file("ids", prompt, count), "--ignore-eos",
-                                "--threads", "1", "--progress", "always", "--deadline", deadline, NULL};
+    const char *const argv[] = {
+        program,        "generate",  "-m", model,        "--prompt-ids", prompt_file("ids", prompt, count),
+        "--ignore-eos", "--threads", "1",  "--progress", "always",       "--deadline",
+        deadline,       NULL};
     cr_assert_eq(mpirun_with_fault(&result, RANKS, LIMIT, argv, &fault, &err), DW_OK, "%s", err.message);
     cr_assert_eq(result.left_processes, 0, "%d processes are left; %s", result.left_processes, result.err);
     dw_free(prompt);
@@ -84,7 +86,8 @@ static void a_killed_rank_is_named(int rank, phase when)
     snprintf(expected[0], sizeof expected[0], "process rank %d with PID", rank);
     snprintf(expected[1], sizeof expected[1], "on node %s exited on signal %d", host, SIGKILL);
     cr_assert_eq(result.status, KILLED_STATUS, "status %d, err '%s'", result.status, result.err);
-    for (int i = 0; i < 2; i++) cr_assert(strstr(result.err, expected[i]) != NULL, "'%s' is not in '%s'", expected[i], result.err);
+    for (int i = 0; i < 2; i++)
+        cr_assert(strstr(result.err, expected[i]) != NULL, "'%s' is not in '%s'", expected[i], result.err);
     mpirun_free(&result);
 }
 

@@ -20,7 +20,8 @@ typedef struct {
 static dewpoint_result run_together(const program *two, const program *third)
 {
     const char *arguments[40] = {"generate", "-p", "the dewpoint", "-n", "3", "--quiet", "-m", two->model};
-    const char *const others[] = {":", "-n", "1", dewpoint_program(), "generate", "-p", "the dewpoint", "-n", "3", "--quiet", "-m", third->model};
+    const char *const others[] = {":", "-n",      "1",  dewpoint_program(), "generate", "-p", "the dewpoint", "-n",
+                                  "3", "--quiet", "-m", third->model};
     int n = 8;
     if (two->option != NULL) {
         arguments[n++] = two->option;
@@ -93,7 +94,8 @@ Test(handshake, ranks_with_different_instruction_sets_print_what_one_process_pri
     const char *path = model("a.gguf", 1);
     const char *const set[] = {"DEWPOINT_ISA=scalar", session_has_isa("avx2") ? "DEWPOINT_ISA=avx2" : "DEWPOINT_ISA=scalar",
                                session_has_isa("avx512") ? "DEWPOINT_ISA=avx512" : "DEWPOINT_ISA=scalar"};
-    const char *const part[] = {dewpoint_program(), "logits", "-m", path, "-p", "the dewpoint of the dew", "--positions", "all", "--json"};
+    const char *const part[] = {dewpoint_program(),        "logits",      "-m",  path,    "-p",
+                                "the dewpoint of the dew", "--positions", "all", "--json"};
     const char *argv[48];
     int n = 0;
     mpirun_result together;

@@ -1,5 +1,5 @@
-/* Promise P1 on real models and a real text: 8 greedy tokens and the logits that choose them, computed in several ways. One rank with
-   two threads is the yardstick of each mode. */
+/* Promise P1 on real models and a real text: 8 greedy tokens and the logits that choose them, computed in several ways. One
+   rank with two threads is the yardstick of each mode. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -89,7 +89,8 @@ static void same_logits_on_mpi_ranks(const experiment *e, const char *mode, int 
     const char *at;
     for (int64_t i = first; i < GENERATED; i++) {
         const size_t length = strlen(positions);
-        snprintf(positions + length, sizeof positions - length, "%s%lld", i == first ? "" : ",", (long long)(e->prompt - 1 + i));
+        const long long position = e->prompt - 1 + i;
+        snprintf(positions + length, sizeof positions - length, "%s%lld", i == first ? "" : ",", position);
     }
     const char *const arguments[] = {"logits", "--json", "-m", e->path, "--prompt-ids", path, "--positions",
                                      positions, "--attention", mode, "--threads", "1", NULL};

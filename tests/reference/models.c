@@ -1,4 +1,5 @@
-/* Small checkpoints of families llama and qwen2 against Hugging Face transformers in float32: ../shared/reference/README.md, models/. */
+/* Small checkpoints of families llama and qwen2 against Hugging Face transformers in float32: ../shared/reference/README.md,
+   models/. */
 #include <criterion/criterion.h>
 #include <criterion/logging.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Qwen2.5-Coder-0.5B-Instruct (Q4_K_M: Q5_0, Q6_K, Q8_0, Q4_K) against float32 programs of others: ../shared/reference/README.md,
-   gguf/ and real/. */
+/* Qwen2.5-Coder-0.5B-Instruct (Q4_K_M: Q5_0, Q6_K, Q8_0, Q4_K) against float32 programs of others:
+   ../shared/reference/README.md, gguf/ and real/. */
 #include <criterion/criterion.h>
 
 #include "tests/shared/parity.h"
@@ -7,8 +7,8 @@
 
 /* Largest errors of a logit. They are the same on every machine (promise P1), so that little room is needed.
    f32 cache: the files give logits to 1e-4, which is an error of 5e-5, and two float32 evaluations of the reference are up to
-   1.5e-5 apart; measured: 5.5e-5. f16 cache: every key and value is rounded by up to 2^-11 of it, and the largest keys of this model
-   exceed 300; measured: 1.26e-2. */
+   1.5e-5 apart; measured: 5.5e-5. f16 cache: every key and value is rounded by up to 2^-11 of it, and the largest keys of this
+   model exceed 300; measured: 1.26e-2. */
 #define TOLERANCE_F32 1e-4
 #define TOLERANCE_F16 1.5e-2
 

@@ -43,8 +43,8 @@ gguf_writer *fixture_writer(const fixture_spec *spec);
 void fixture_tokenizer(gguf_writer *writer, int64_t vocabulary);
 
 /* Converts a Hugging Face directory of family llama or qwen2 without RoPE scaling (config.json, one or more safetensors files,
-   F32, F16 or BF16) to GGUF: matrices keep their type, norms and biases become F32. Of llama the rows of q_proj and k_proj go from
-   half-split to interleaved pairs; those of qwen2 stay. */
+   F32, F16 or BF16) to GGUF: matrices keep their type, norms and biases become F32. Of llama the rows of q_proj and k_proj go
+   from half-split to interleaved pairs; those of qwen2 stay. */
 void fixture_from_safetensors(const char *path, const char *directory);
 
 /* Path of a file `name` in a directory of this test process, which is removed when the process ends. Valid until then. */

@@ -13,9 +13,9 @@ typedef struct {
     int left_processes; /* of the job, still there after mpirun ended; they are killed */
 } mpirun_result;
 
-/* Runs `mpirun -q --timeout SECONDS -n RANKS ARGV...` and waits for its end. argv ends with NULL; it may go on with other programs,
-   as mpirun takes them (":", "-n", "1", ...). Fails only when mpirun can not be run. Free the result with mpirun_free, after a
-   failure too. */
+/* Runs `mpirun -q --timeout SECONDS -n RANKS ARGV...` and waits for its end. argv ends with NULL; it may go on with other
+   programs, as mpirun takes them (":", "-n", "1", ...). Fails only when mpirun can not be run. Free the result with
+   mpirun_free, after a failure too. */
 dw_status mpirun(mpirun_result *result, int ranks, int seconds, const char *const *argv, dw_error *err);
 
 /* What happens to a job: as soon as `sign` stands in its stderr (NULL: anything on its stdout), rank `rank` gets `signal`. */

@@ -66,8 +66,9 @@ void parity_expect_ids(const parity_model *m, const char *name, size_t count)
         int32_t *ids;
         int64_t found;
         dw_error err;
-        cr_assert_eq(dw_tokenize(m->tokenizer, json_string_value(text), (int64_t)json_string_length(text), 1, &ids, &found, &err),
-                     DW_OK, "%s", err.message);
+        const int64_t bytes = (int64_t)json_string_length(text);
+        cr_assert_eq(dw_tokenize(m->tokenizer, json_string_value(text), bytes, 1, &ids, &found, &err), DW_OK, "%s",
+                     err.message);
         cr_assert(found == expected_count && memcmp(ids, expected, (size_t)found * sizeof *ids) == 0, "other ids for '%.60s'",
                   json_string_value(text));
         dw_free(ids);

@@ -7,8 +7,8 @@
 #include "base/memory.h"
 #include "base/pool.h"
 
-/* The hash of today's definition. Whoever means to change an operator's bits changes it here as well, and raises the version of the
-   program: ranks and snapshots of the two definitions do not go together. */
+/* The hash of today's definition. Whoever means to change an operator's bits changes it here as well, and raises the version of
+   the program: ranks and snapshots of the two definitions do not go together. */
 static const uint64_t todays_hash = 0x8a73e33c78c61667u;
 
 static void start(void)
@@ -43,7 +43,8 @@ static void flip(void *number)
     *(unsigned char *)number ^= 1;
 }
 
-static void bad_linear(float *y, int64_t y_stride, const void *w, int64_t outputs, const float *x, int64_t x_stride, int rows, int64_t inputs)
+static void bad_linear(float *y, int64_t y_stride, const void *w, int64_t outputs, const float *x, int64_t x_stride, int rows,
+                       int64_t inputs)
 {
     dw_kernels_scalar.linear[broken_type](y, y_stride, w, outputs, x, x_stride, rows, inputs);
     flip(&y[(rows - 1) * y_stride + outputs - 1]);
@@ -67,8 +68,8 @@ static void bad_values(float *out, const float *w, int n, const void *v, int d, 
     flip(&out[n * d - 1]);
 }
 
-static void bad_linear_tile(float *y, int64_t y_stride, const float *w, int64_t w_stride, int64_t outputs, const float *x, int64_t x_stride,
-                            int64_t rows, int64_t inputs)
+static void bad_linear_tile(float *y, int64_t y_stride, const float *w, int64_t w_stride, int64_t outputs, const float *x,
+                            int64_t x_stride, int64_t rows, int64_t inputs)
 {
     dw_kernels_scalar.linear_tile(y, y_stride, w, w_stride, outputs, x, x_stride, rows, inputs);
     flip(&y[(rows - 1) * y_stride + outputs - 1]);
@@ -105,7 +106,8 @@ static void is_refused(const dw_kernels *table, const char *said)
     uint64_t hash;
     dw_error err = {.message = ""};
     cr_assert_eq(dw_definition_check(table, &hash, &err), DW_RUNTIME, "%s is admitted", said);
-    cr_assert(strstr(err.message, said) != NULL && strstr(err.message, "broken") != NULL, "'%s' is not in '%s'", said, err.message);
+    cr_assert(strstr(err.message, said) != NULL && strstr(err.message, "broken") != NULL, "'%s' is not in '%s'", said,
+              err.message);
 }
 
 Test(definition, a_wrong_bit_in_any_slot_is_noticed_and_the_slot_is_named)
@@ -134,11 +136,11 @@ Test(definition, a_wrong_bit_in_any_slot_is_noticed_and_the_slot_is_named)
         snprintf(said, sizeof said, "'values' of %s ", dw_types[t].name);
         is_refused(&bad, said);
     }
-#define BREAK(slot)                     \
-    do {                                \
-        bad = good;                     \
-        bad.slot = bad_##slot;          \
-        is_refused(&bad, "'" #slot "'"); \
+#define BREAK(slot)                                                                                                            \
+    do {                                                                                                                       \
+        bad = good;                                                                                                            \
+        bad.slot = bad_##slot;                                                                                                 \
+        is_refused(&bad, "'" #slot "'");                                                                                       \
     } while (0)
     BREAK(linear_tile);
     BREAK(exp2);

@@ -61,8 +61,9 @@ Test(fingerprint, the_ends_of_every_tensor_are_part_of_the_weights)
     static const struct {
         const char *name;
         int64_t bytes;
-    } tensors[] = {{"token_embd.weight", 320 * 64 * 4}, {"blk.0.attn_q.weight", 64 * 64 * 4}, {"blk.1.ffn_up.weight", 96 * 64 * 4},
-                   {"blk.1.attn_norm.weight", 64 * 4},  {"output_norm.weight", 64 * 4},       {"output.weight", 320 * 64 * 4}};
+    } tensors[] = {{"token_embd.weight", 320 * 64 * 4},  {"blk.0.attn_q.weight", 64 * 64 * 4},
+                   {"blk.1.ffn_up.weight", 96 * 64 * 4}, {"blk.1.attn_norm.weight", 64 * 4},
+                   {"output_norm.weight", 64 * 4},       {"output.weight", 320 * 64 * 4}};
     const dw_fingerprint a = original();
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
         const dw_fingerprint first = changed(GGUF_AT_DATA, tensors[i].name, 0);

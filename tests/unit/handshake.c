@@ -134,15 +134,15 @@ static void parse(dw_options *options, const char *const *arguments)
     char *argv[16];
     int argc = 0;
     dw_error err;
-    for (; arguments[argc] != NULL; argc++) argv[argc] = (char *)(uintptr_t)arguments[argc];
-    argv[argc] = NULL;
+    while (arguments[argc] != NULL) argc++;
+    memcpy(argv, arguments, ((size_t)argc + 1) * sizeof *argv);
     cr_assert_eq(dw_options_parse(options, argc, argv, &err), DW_OK, "%s", err.message);
 }
 
 Test(handshake, every_option_that_all_ranks_act_on_is_on_the_card)
 {
-    static const char *const differ[][2] = {{"--rope-base", "500"}, {"--context", "9"}, {"--attention", "condensate"},
-                                            {"--anchor", "2"},      {"--window", "9"},  {"--keys", "9"},
+    static const char *const differ[][2] = {{"--rope-base", "500"}, {"--context", "9"},      {"--attention", "condensate"},
+                                            {"--anchor", "2"},      {"--window", "9"},       {"--keys", "9"},
                                             {"--kv-type", "bf16"},  {"--kv-type", "f16,f32"}};
     static const char *const alike[][2] = {{"--threads", "3"}, {"--seed", "7"}, {"--tokens", "3"}, {"--deadline", "9"}};
     dw_options options;

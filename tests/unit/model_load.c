@@ -144,11 +144,14 @@ Test(model_load, qwen2_has_biases_that_its_bytes_count)
             const char *name;
             const float *bias;
             size_t count;
-        } biases[] = {{"attn_q", m->layer[i].q_bias, 64}, {"attn_k", m->layer[i].k_bias, 32}, {"attn_v", m->layer[i].v_bias, 32}};
+        } biases[] = {
+            {"attn_q", m->layer[i].q_bias, 64}, {"attn_k", m->layer[i].k_bias, 32}, {"attn_v", m->layer[i].v_bias, 32},
+        };
         for (size_t j = 0; j < 3; j++) {
             char name[64];
             snprintf(name, sizeof name, "blk.%lld.%s.bias", (long long)i, biases[j].name);
-            cr_expect(memcmp(biases[j].bias, file + gguf_where(writer, GGUF_AT_DATA, name), biases[j].count * 4) == 0, "%s", name);
+            cr_expect(memcmp(biases[j].bias, file + gguf_where(writer, GGUF_AT_DATA, name), biases[j].count * 4) == 0, "%s",
+                      name);
         }
     }
     cr_expect(dw_model_weight_bytes(m) == bytes + 2 * (64 + 32 + 32) * 4);

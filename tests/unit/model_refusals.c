@@ -237,16 +237,19 @@ Test(model_refusals, biases_of_another_size_or_type_or_not_finite)
 {
     const fixture_spec qwen2 = {.family = "qwen2"};
     const uint64_t infinity = 0x7F800000;
-    check_patched_fixture(&qwen2, GGUF_AT_DIMS, "blk.1.attn_q.bias", 4, 32, 8, "tensor blk.1.attn_q.bias has 1 rows of 32 numbers");
-    check_patched_fixture(&qwen2, GGUF_AT_DIMS, "blk.0.attn_k.bias", 4, 16, 8, "tensor blk.0.attn_k.bias has 1 rows of 16 numbers");
-    check_patched_fixture(&qwen2, GGUF_AT_DIMS, "blk.1.attn_v.bias", 4, 31, 8, "tensor blk.1.attn_v.bias has 1 rows of 31 numbers");
+    check_patched_fixture(&qwen2, GGUF_AT_DIMS, "blk.1.attn_q.bias", 4, 32, 8, "blk.1.attn_q.bias has 1 rows of 32 numbers");
+    check_patched_fixture(&qwen2, GGUF_AT_DIMS, "blk.0.attn_k.bias", 4, 16, 8, "blk.0.attn_k.bias has 1 rows of 16 numbers");
+    check_patched_fixture(&qwen2, GGUF_AT_DIMS, "blk.1.attn_v.bias", 4, 31, 8, "blk.1.attn_v.bias has 1 rows of 31 numbers");
     check_patched_fixture(&qwen2, GGUF_AT_TYPE, "blk.0.attn_q.bias", 0, 1, 4,
                           "tensor blk.0.attn_q.bias has type F16; norms and biases must be F32");
     check_patched_fixture(&qwen2, GGUF_AT_TYPE, "blk.1.attn_v.bias", 0, 30, 4,
                           "tensor blk.1.attn_v.bias has type BF16; norms and biases must be F32");
-    check_patched_fixture(&qwen2, GGUF_AT_DATA, "blk.0.attn_q.bias", 4 * 63, infinity, 4, "tensor blk.0.attn_q.bias holds non-fin");
-    check_patched_fixture(&qwen2, GGUF_AT_DATA, "blk.1.attn_k.bias", 0, 0x7FC00000, 4, "tensor blk.1.attn_k.bias holds non-finite");
-    check_patched_fixture(&qwen2, GGUF_AT_DATA, "blk.1.attn_v.bias", 4 * 31, infinity, 4, "tensor blk.1.attn_v.bias holds non-fin");
+    check_patched_fixture(&qwen2, GGUF_AT_DATA, "blk.0.attn_q.bias", 4 * 63, infinity, 4,
+                          "tensor blk.0.attn_q.bias holds non-finite values");
+    check_patched_fixture(&qwen2, GGUF_AT_DATA, "blk.1.attn_k.bias", 0, 0x7FC00000, 4,
+                          "tensor blk.1.attn_k.bias holds non-finite values");
+    check_patched_fixture(&qwen2, GGUF_AT_DATA, "blk.1.attn_v.bias", 4 * 31, infinity, 4,
+                          "tensor blk.1.attn_v.bias holds non-finite values");
     check_patched_fixture(&qwen2, GGUF_AT_DATA, "blk.1.attn_v.bias", 0, float_bits(3e38f), 4,
                           "tensor blk.1.attn_v.weight is too large: values could reach 2^12");
 }

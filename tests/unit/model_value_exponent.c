@@ -49,8 +49,8 @@ static double largest_value(const dw_model *m, const dw_layer *l, int64_t head, 
     return (double)largest;
 }
 
-/* x = large multiple of the row of channel c times the gain, with the sign of the bias: the input that makes |V[c]| as large as it
-   can be. */
+/* x = large multiple of the row of channel c times the gain, with the sign of the bias: the input that makes |V[c]| as large as
+   it can be. */
 static void worst_input(float *x, const dw_model *m, const dw_layer *l, int64_t c)
 {
     const float factor = l->v_bias != NULL && l->v_bias[c] < 0 ? -1000 : 1000;
@@ -140,8 +140,9 @@ Test(model_value_exponent, bounds_values_with_biases_of_random_and_of_the_worst_
 static dw_model *load_with(const float *weights, const float *gains, const float *biases)
 {
     const char *path = fixture_path("model.gguf");
-    gguf_writer *writer = fixture_writer(&(fixture_spec){.family = biases != NULL ? "qwen2" : "llama", .layers = 1, .hidden = 64,
-                                                         .kv_heads = 2, .head_dim = 2});
+    const char *family = biases != NULL ? "qwen2" : "llama";
+    gguf_writer *writer = fixture_writer(&(fixture_spec){.family = family, .layers = 1, .hidden = 64, .kv_heads = 2,
+                                                         .head_dim = 2});
     int64_t size;
     uint8_t *data = gguf_build(writer, &size);
     memcpy(data + gguf_where(writer, GGUF_AT_DATA, "blk.0.attn_v.weight"), weights, sizeof *weights * 4 * 64);

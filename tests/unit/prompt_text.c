@@ -114,7 +114,8 @@ Test(prompt_text, crlf_is_kept_with_one_warning_that_names_the_source)
     int64_t length;
     const char *said = said_about((dw_options){0}, content, sizeof content, text, &length);
     cr_assert(length == sizeof content && memcmp(text, content, sizeof content) == 0, "the text has changed");
-    cr_assert(strncmp(said, "dewpoint: warning: ", 19) == 0 && strstr(said, "/text has lines that end with CR LF") != NULL, "'%s'", said);
+    cr_assert(strncmp(said, "dewpoint: warning: ", 19) == 0 && strstr(said, "/text has lines that end with CR LF") != NULL,
+              "'%s'", said);
     cr_assert(strchr(said, '\n') == said + strlen(said) - 1, "not one line: '%s'", said);
 }
 

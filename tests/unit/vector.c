@@ -54,7 +54,8 @@ Test(vector, rms_norm_has_the_bits_of_its_definition_with_zeros_behind)
         for (int64_t i = 0; i < n; i++) {
             const float normal = x[i] * scale;
             const float expected = normal * gain[i];
-            cr_assert(same_bits(&y[i], &expected, 1), "%lld of %lld: %.9g, not %.9g", (long long)i, (long long)n, y[i], expected);
+            cr_assert(same_bits(&y[i], &expected, 1), "%lld of %lld: %.9g, not %.9g", (long long)i, (long long)n, y[i],
+                      expected);
         }
         for (int64_t i = n; i < end; i++) cr_assert(y[i] == 0 && !signbit(y[i]));
         cr_assert(y[end] == 7, "written behind the padding");
@@ -121,7 +122,8 @@ static double angle_bound(int64_t position)
 
 Test(vector, rope_angles_are_within_the_stated_bound_of_long_double)
 {
-    static const int64_t positions[] = {0, 1, 2, 63, 64, 4095, 8191, 32767, 131071, 1000003, (1 << 20) - 1, 16777259, 2147483647};
+    static const int64_t positions[] = {0,     1,      63,      64,           4095,     8191,
+                                        32767, 131071, 1000003, (1 << 20) - 1, 16777259, 2147483647};
     static const double bases[] = {100, 10000, 100000, 1000000, 1e12};
     static const int64_t dims[] = {2, 6, 24, 64, 128, 512};
     float cosine[256], sine[256];
@@ -152,9 +154,10 @@ static void check_rotation(int64_t dims, int64_t size, int halves)
     for (int64_t i = 0; i < dims / 2; i++) {
         const int64_t first = halves ? i : 2 * i;
         const int64_t second = halves ? dims / 2 + i : 2 * i + 1;
-        const float products[4] = {head[first] * cosine[i], head[second] * sine[i], head[first] * sine[i], head[second] * cosine[i]};
-        const float a = products[0] - products[1];
-        const float b = products[2] + products[3];
+        const float products[2][2] = {{head[first] * cosine[i], head[second] * sine[i]},
+                                      {head[first] * sine[i], head[second] * cosine[i]}};
+        const float a = products[0][0] - products[0][1];
+        const float b = products[1][0] + products[1][1];
         cr_assert(same_bits(&turned[first], &a, 1) && same_bits(&turned[second], &b, 1),
                   "pair %lld of %lld: (%.9g, %.9g), not (%.9g, %.9g)", (long long)i, (long long)dims / 2, turned[first],
                   turned[second], a, b);
@@ -222,7 +225,8 @@ Test(vector, largest_is_infinite_for_a_nan_or_an_infinity_anywhere)
                 float largest;
                 x[at] = with_bits(bits[k]);
                 largest = dw_largest(x, n);
-                cr_assert(isinf(largest) && largest > 0, "%08x at %lld of %lld: %g", bits[k], (long long)at, (long long)n, largest);
+                cr_assert(isinf(largest) && largest > 0, "%08x at %lld of %lld: %g", bits[k], (long long)at, (long long)n,
+                          largest);
             }
             x[at] = saved;
         }
