@@ -35,8 +35,8 @@ typedef struct dw_kernels {
     void (*linear[DW_TYPE_COUNT])(float *y, int64_t y_stride, const void *w, int64_t outputs, const float *x, int64_t x_stride,
                                   int rows, int64_t inputs);
 
-    /* out[0 .. dw_padded(inputs)) = the numbers of one row widened to float, zeros behind. F16/BF16 exact; Q8_0 d*q;
-       Q4_1 fma(d, q, m), which is also d*q rounded plus m rounded since d*q is exact. */
+    /* out[0 .. dw_padded(inputs)) = the numbers of one row widened to float, zeros behind. inputs is a multiple of the type's
+       block. F16/BF16 exact; the quantised types as kernels/widen_scalar.c, which is bit for bit the Python package gguf. */
     void (*dequantize[DW_TYPE_COUNT])(float *out, const void *row, int64_t inputs);
 
     /* The same dot products as linear[DW_F32], for a tile of any size: w is [outputs] rows w_stride apart, x is [rows] rows
