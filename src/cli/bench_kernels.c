@@ -112,7 +112,7 @@ enum { BLOCKS = 16 }; /* of a task of scores and values */
 
 static int64_t block_bytes(dw_type type)
 {
-    return dw_row_bytes(type, HEAD_DIM * DW_BLOCK);
+    return dw_row_bytes(type, HEAD_DIM) * DW_BLOCK;
 }
 
 static void scores_task(void *context, int64_t task, int thread)
@@ -147,7 +147,7 @@ static void weights_task(void *context, int64_t task, int thread)
     float sum;
     int32_t exponent;
     (void)task;
-    for (int i = 0; i < CALLS; i++) {
+    for (int64_t i = 0; i < CALLS; i++) {
         b->rank->kernels->weights(s->out, s->in + i % 32 * DW_BLOCK, 4, UINT64_MAX, &exponent, &sum, maxima);
     }
 }
@@ -417,11 +417,11 @@ static dw_status prepare(bench *b, dw_error *err)
     if (b->rank->transport->size > 1) return dw_fail(err, DW_USAGE, "bench kernels measures one rank; start it without mpirun");
     DW_TRY(dw_cold_memory_create(&b->memory, b->rank, err));
     DW_TRY(DW_ALLOC(&b->scratch, threads, "scratch of the threads", err));
-    DW_TRY(DW_ALLOC(&b->x, TILE_ROWS * INPUTS, "activations", err));
-    fill(b->x, TILE_ROWS * INPUTS);
+    DW_TRY(DW_ALLOC(&b->x, (int64_t)TILE_ROWS * INPUTS, "activations", err));
+    fill(b->x, (int64_t)TILE_ROWS * INPUTS);
     for (int i = 0; i < threads; i++) {
         fill(b->scratch[i].in, CACHED);
-        fill(b->scratch[i].panel, PANEL * TILE_STRIDE);
+        fill(b->scratch[i].panel, (int64_t)PANEL * TILE_STRIDE);
     }
     return DW_OK;
 }

@@ -322,9 +322,11 @@ static json_t *metadata_json(const view *v)
 
 static json_t *memory_json(const view *v)
 {
-    json_t *ranks = json_array();
-    json_t *hosts = json_array();
+    json_t *ranks;
+    json_t *hosts;
     if (v->context < 0) return json_null();
+    ranks = json_array();
+    hosts = json_array();
     for (int r = 0; ranks != NULL && r < v->rank->transport->size; r++) {
         ranks = append(ranks, json_pack("{s:i, s:o, s:I, s:I}", "rank", r, "host", text_or_null(v->places[r].host), "weights",
                                         (json_int_t)v->weights, "kv", (json_int_t)v->kv[r]));

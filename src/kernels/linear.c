@@ -92,7 +92,7 @@ static void run_widened(void *context, int64_t task, int thread)
     const float *panel = (const float *)(const void *)weights_of(p->w, first);
     int64_t stride = p->w->inputs;
     if (p->w->type != DW_F32 || p->w->inputs % DW_LANES != 0) {
-        float *widened = p->scratch->panels + thread * PANEL * p->scratch->panel_stride;
+        float *widened = p->scratch->panels + p->scratch->panel_stride * PANEL * thread;
         stride = panel_stride(p->w->inputs);
         for (int64_t o = 0; o < outputs; o++) {
             p->kernels->dequantize[p->w->type](widened + o * stride, weights_of(p->w, first + o), p->w->inputs);

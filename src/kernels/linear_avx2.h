@@ -21,7 +21,7 @@ static void widen_tail(float w[PART], dw_type type, const char *block, int64_t n
 {
     char whole[4 * PART] = {0};
     memcpy(whole, block, (size_t)(numbers * dw_piece_bytes(type) / PART));
-    for (int i = 0; i < PART; i += 8) _mm256_storeu_ps(w + i, load_numbers(type, whole, i));
+    for (int64_t i = 0; i < PART; i += 8) _mm256_storeu_ps(w + i, load_numbers(type, whole, i));
 }
 
 INLINE void add_products(lanes *sum, __m256 low, __m256 high, const float *x)
@@ -41,14 +41,14 @@ INLINE void add_piece(lanes sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int outs
         __asm__("" : "+m"(scale)); /* keeps them in memory */
     }
 #pragma GCC unroll 8
-    for (int part = 0; part < dw_piece_numbers(type) / PART; part++) {
+    for (int64_t part = 0; part < dw_piece_numbers(type) / PART; part++) {
         const float *v = x + b * dw_piece_numbers(type) + part * PART;
 #pragma GCC unroll 4
-        for (int o = 0; o < outs; o++) {
+        for (int64_t o = 0; o < outs; o++) {
             __m256 weight[4];
             widen(weight, type, piece + o * w_bytes, part, scale + o * scale_floats(type));
 #pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) {
+            for (int64_t r = 0; r < rows; r++) {
                 add_products(&sum[o][r], weight[0], weight[1], v + r * x_stride);
                 add_products(&sum[o][r], weight[2], weight[3], v + r * x_stride + 16);
             }
@@ -76,14 +76,14 @@ INLINE void add_tail(lanes sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int outs,
                      const float *x, int64_t x_stride, int64_t i, int64_t inputs)
 {
 #pragma GCC unroll 4
-    for (int o = 0; o < outs; o++) {
+    for (int64_t o = 0; o < outs; o++) {
         float weight[PART];
         widen_tail(weight, type, w + o * w_bytes + i / PART * dw_piece_bytes(type), inputs - i);
         for (int64_t t = 0; t < inputs - i; t += DW_LANES) {
             const __m256 low = _mm256_loadu_ps(weight + t);
             const __m256 high = _mm256_loadu_ps(weight + t + 8);
 #pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) add_products(&sum[o][r], low, high, x + r * x_stride + i + t);
+            for (int64_t r = 0; r < rows; r++) add_products(&sum[o][r], low, high, x + r * x_stride + i + t);
         }
     }
 }
@@ -92,12 +92,12 @@ INLINE void add_tail(lanes sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int outs,
 INLINE void linear_some(dw_type type, int outs, int rows, float *y, int64_t y_stride, const char *w, int64_t w_bytes,
                         const float *x, int64_t x_stride, int64_t inputs)
 {
-    const int numbers = dw_piece_numbers(type);
+    const int64_t numbers = dw_piece_numbers(type);
     lanes sum[OUTPUTS][DW_LINEAR_ROWS];
 #pragma GCC unroll 4
-    for (int o = 0; o < OUTPUTS; o++) {
+    for (int64_t o = 0; o < OUTPUTS; o++) {
 #pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) sum[o][r] = (lanes){_mm256_setzero_ps(), _mm256_setzero_ps()};
+        for (int64_t r = 0; r < rows; r++) sum[o][r] = (lanes){_mm256_setzero_ps(), _mm256_setzero_ps()};
     }
     for (int64_t b = 0; b < inputs / numbers; b++) {
         prefetch(type, outs, w, w_bytes, b);
@@ -107,7 +107,7 @@ INLINE void linear_some(dw_type type, int outs, int rows, float *y, int64_t y_st
         add_tail(sum, type, outs, rows, w, w_bytes, x, x_stride, inputs / PART * PART, inputs);
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows; r++) {
         const __m128 dot = add_in_halves(sum[0][r], sum[1][r], sum[2][r], sum[3][r]);
         if (outs == 4) _mm_storeu_ps(y + r * y_stride, dot);
         if (outs == 2) _mm_storel_pi((__m64 *)(y + r * y_stride), dot);
@@ -140,7 +140,7 @@ INLINE void linear(dw_type type, float *y, int64_t y_stride, const void *w, int6
 
 INLINE void dequantize(float *out, dw_type type, const char *row, int64_t inputs)
 {
-    const int numbers = dw_piece_numbers(type);
+    const int64_t numbers = dw_piece_numbers(type);
     const int64_t whole = inputs / numbers * numbers;
     for (int64_t b = 0; b < inputs / numbers; b++) {
         const char *piece = row + b * dw_piece_bytes(type);
@@ -148,10 +148,10 @@ INLINE void dequantize(float *out, dw_type type, const char *row, int64_t inputs
         _mm_prefetch(piece + PREFETCH, _MM_HINT_T0);
         if (dw_has_scales(type)) widen_scales(scale, type, 1, piece, 0);
 #pragma GCC unroll 8
-        for (int part = 0; part < numbers / PART; part++) {
+        for (int64_t part = 0; part < numbers / PART; part++) {
             __m256 w[4];
             widen(w, type, piece, part, scale);
-            for (int i = 0; i < 4; i++) _mm256_storeu_ps(out + b * numbers + part * PART + 8 * i, w[i]);
+            for (int64_t i = 0; i < 4; i++) _mm256_storeu_ps(out + b * numbers + part * PART + 8 * i, w[i]);
         }
     }
     if (!dw_has_scales(type) && whole < inputs) {
@@ -162,8 +162,8 @@ INLINE void dequantize(float *out, dw_type type, const char *row, int64_t inputs
 }
 
 #define DEFINE_SLOTS(TYPE, type, isa)                                                                                          \
-    void dw_linear_##type##_##isa(float *y, int64_t y_stride, const void *w, int64_t outputs, const float *x, int64_t x_stride,\
-                                 int rows, int64_t inputs)                                                                     \
+    void dw_linear_##type##_##isa(float *y, int64_t y_stride, const void *w, int64_t outputs, const float *x,                  \
+                                  int64_t x_stride, int rows, int64_t inputs)                                                  \
     {                                                                                                                          \
         linear(DW_##TYPE, y, y_stride, w, outputs, x, x_stride, rows, inputs);                                                 \
     }                                                                                                                          \

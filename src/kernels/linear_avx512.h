@@ -17,7 +17,7 @@ enum {
 };
 
 /* Registers that widen() fills at a time. */
-INLINE int step_registers(dw_type type)
+INLINE int64_t step_registers(dw_type type)
 {
     if (type == DW_Q2_K || type == DW_Q3_K || type == DW_Q6_K) return 8;
     return type == DW_Q4_K || type == DW_Q5_K ? 4 : 2;
@@ -41,8 +41,8 @@ INLINE __mmask16 lanes_below(int64_t count)
 INLINE void add_piece(__m512 sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int outs, int rows, const char *w, int64_t w_bytes,
                       const float *x, int64_t x_stride, int64_t b)
 {
-    const int registers = step_registers(type);
-    const int steps = dw_piece_numbers(type) / (DW_LANES * registers);
+    const int64_t registers = step_registers(type);
+    const int64_t steps = dw_piece_numbers(type) / (DW_LANES * registers);
     const char *piece = w + b * dw_piece_bytes(type);
     float scale[OUTPUTS * MAX_SCALES];
     if (dw_has_scales(type)) {
@@ -50,16 +50,16 @@ INLINE void add_piece(__m512 sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int out
         __asm__("" : "+m"(scale)); /* keeps them in memory */
     }
 #pragma GCC unroll 4
-    for (int step = 0; step < steps; step++) {
-        const float *v = x + b * dw_piece_numbers(type) + step * 16 * registers;
+    for (int64_t step = 0; step < steps; step++) {
+        const float *v = x + b * dw_piece_numbers(type) + step * registers * DW_LANES;
 #pragma GCC unroll 8
-        for (int o = 0; o < outs; o++) {
+        for (int64_t o = 0; o < outs; o++) {
             __m512 weight[STEP_REGISTERS];
             widen(weight, type, piece + o * w_bytes, step, scale + o * scale_floats(type));
 #pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) {
+            for (int64_t r = 0; r < rows; r++) {
 #pragma GCC unroll 8
-                for (int i = 0; i < registers; i++) {
+                for (int64_t i = 0; i < registers; i++) {
                     sum[o][r] = _mm512_fmadd_ps(weight[i], _mm512_loadu_ps(v + r * x_stride + 16 * i), sum[o][r]);
                 }
             }
@@ -88,10 +88,10 @@ INLINE void add_tail(__m512 sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int outs
 {
     for (; i < inputs; i += 16) {
 #pragma GCC unroll 8
-        for (int o = 0; o < outs; o++) {
+        for (int64_t o = 0; o < outs; o++) {
             const __m512 weight = widen_some(type, w + o * w_bytes, i, lanes_below(inputs - i));
 #pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) {
+            for (int64_t r = 0; r < rows; r++) {
                 sum[o][r] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(x + r * x_stride + i), sum[o][r]);
             }
         }
@@ -102,12 +102,12 @@ INLINE void add_tail(__m512 sum[OUTPUTS][DW_LINEAR_ROWS], dw_type type, int outs
 INLINE void linear_some(dw_type type, int outs, int rows, float *y, int64_t y_stride, const char *w, int64_t w_bytes,
                         const float *x, int64_t x_stride, int64_t inputs)
 {
-    const int numbers = dw_piece_numbers(type);
+    const int64_t numbers = dw_piece_numbers(type);
     __m512 sum[OUTPUTS][DW_LINEAR_ROWS];
 #pragma GCC unroll 8
-    for (int o = 0; o < outs; o++) {
+    for (int64_t o = 0; o < outs; o++) {
 #pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) sum[o][r] = _mm512_setzero_ps();
+        for (int64_t r = 0; r < rows; r++) sum[o][r] = _mm512_setzero_ps();
     }
     for (int64_t b = 0; b < inputs / numbers; b++) {
         prefetch(type, outs, w, w_bytes, b);
@@ -117,13 +117,13 @@ INLINE void linear_some(dw_type type, int outs, int rows, float *y, int64_t y_st
         add_tail(sum, type, outs, rows, w, w_bytes, x, x_stride, inputs / numbers * numbers, inputs);
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows; r++) {
         if (outs == 1) {
             _mm_store_ss(y + r * y_stride, add_in_halves(sum[0][r], sum[0][r], sum[0][r], sum[0][r]));
             continue;
         }
 #pragma GCC unroll 2
-        for (int o = 0; o < outs; o += 4) {
+        for (int64_t o = 0; o < outs; o += 4) {
             _mm_storeu_ps(y + r * y_stride + o, add_in_halves(sum[o][r], sum[o + 1][r], sum[o + 2][r], sum[o + 3][r]));
         }
     }
@@ -154,19 +154,19 @@ INLINE void linear(dw_type type, float *y, int64_t y_stride, const void *w, int6
 
 INLINE void dequantize(float *out, dw_type type, const char *row, int64_t inputs)
 {
-    const int numbers = dw_piece_numbers(type);
-    const int registers = step_registers(type);
-    const int steps = numbers / (DW_LANES * registers);
+    const int64_t numbers = dw_piece_numbers(type);
+    const int64_t registers = step_registers(type);
+    const int64_t steps = numbers / (DW_LANES * registers);
     for (int64_t b = 0; b < inputs / numbers; b++) {
         const char *piece = row + b * dw_piece_bytes(type);
         float scale[MAX_SCALES];
         _mm_prefetch(piece + PREFETCH, _MM_HINT_T0);
         if (dw_has_scales(type)) widen_scales(scale, type, 1, piece, 0);
 #pragma GCC unroll 4
-        for (int step = 0; step < steps; step++) {
+        for (int64_t step = 0; step < steps; step++) {
             __m512 w[STEP_REGISTERS];
             widen(w, type, piece, step, scale);
-            for (int i = 0; i < registers; i++) _mm512_storeu_ps(out + b * numbers + 16 * (step * registers + i), w[i]);
+            for (int64_t i = 0; i < registers; i++) _mm512_storeu_ps(out + b * numbers + 16 * (step * registers + i), w[i]);
         }
     }
     for (int64_t i = inputs / numbers * numbers; i < inputs && !dw_has_scales(type); i += 16) {
@@ -176,7 +176,7 @@ INLINE void dequantize(float *out, dw_type type, const char *row, int64_t inputs
 
 #define DEFINE_SLOTS(TYPE, type, isa)                                                                                          \
     void dw_linear_##type##_##isa(float *y, int64_t y_stride, const void *w, int64_t outputs, const float *x,                  \
-                                   int64_t x_stride, int rows, int64_t inputs)                                                 \
+                                  int64_t x_stride, int rows, int64_t inputs)                                                  \
     {                                                                                                                          \
         linear(DW_##TYPE, y, y_stride, w, outputs, x, x_stride, rows, inputs);                                                 \
     }                                                                                                                          \

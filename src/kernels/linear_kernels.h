@@ -26,7 +26,7 @@ static inline int dw_piece_numbers(dw_type type)
 static inline int64_t dw_piece_bytes(dw_type type)
 {
     switch (type) {
-    case DW_F32: return 32 * 4;
+    case DW_F32: return 32 * sizeof(float);
     case DW_Q4_0:
     case DW_IQ4_NL: return sizeof(dw_q4_0);
     case DW_Q4_1: return sizeof(dw_q4_1);
@@ -39,7 +39,7 @@ static inline int64_t dw_piece_bytes(dw_type type)
     case DW_Q5_K: return sizeof(dw_q5_k);
     case DW_Q6_K: return sizeof(dw_q6_k);
     case DW_IQ4_XS: return sizeof(dw_iq4_xs);
-    default: return 32 * 2;
+    default: return 32 * sizeof(uint16_t);
     }
 }
 

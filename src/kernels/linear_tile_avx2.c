@@ -8,7 +8,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
-    TILE_OUTPUTS = 4,  /* accumulators of a tile: TILE_OUTPUTS * TILE_ROWS of the 16 registers, for eight of the lanes */
+    TILE_OUTPUTS = 4, /* accumulators of a tile: TILE_OUTPUTS * TILE_ROWS of the 16 registers, for eight of the lanes */
     TILE_ROWS = 3,
     GROUP_OUTPUTS = 8, /* tiles that share pieces of GROUP_INPUTS inputs: in the L1 cache 12 KiB of w, 9 of x, 3 of lanes */
     GROUP_ROWS = 6,
@@ -20,30 +20,30 @@ typedef __m256 group_lanes[GROUP_ROWS][GROUP_OUTPUTS];
 
 /* Adds the products of `numbers` inputs to eight lanes of outs (1 or TILE_OUTPUTS) x rows (1..TILE_ROWS) dot products.
    lane: [rows][GROUP_OUTPUTS]; w and x point at the first of these lanes. */
-INLINE void add_lanes(__m256 *lane, int outs, int rows, const float *w, int64_t w_stride, const float *x,
-                      int64_t x_stride, int64_t numbers)
+INLINE void add_lanes(__m256 *lane, int outs, int rows, const float *w, int64_t w_stride, const float *x, int64_t x_stride,
+                      int64_t numbers)
 {
     __m256 sum[TILE_ROWS][TILE_OUTPUTS];
 #pragma GCC unroll 3
-    for (int r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-        for (int o = 0; o < outs; o++) sum[r][o] = lane[r * GROUP_OUTPUTS + o];
+        for (int64_t o = 0; o < outs; o++) sum[r][o] = lane[r * GROUP_OUTPUTS + o];
     }
     for (int64_t i = 0; i < numbers; i += DW_LANES) {
         __m256 v[TILE_ROWS];
 #pragma GCC unroll 3
-        for (int r = 0; r < rows; r++) v[r] = _mm256_loadu_ps(x + r * x_stride + i);
+        for (int64_t r = 0; r < rows; r++) v[r] = _mm256_loadu_ps(x + r * x_stride + i);
 #pragma GCC unroll 4
-        for (int o = 0; o < outs; o++) {
+        for (int64_t o = 0; o < outs; o++) {
             const __m256 weight = _mm256_loadu_ps(w + o * w_stride + i);
 #pragma GCC unroll 3
-            for (int r = 0; r < rows; r++) sum[r][o] = _mm256_fmadd_ps(weight, v[r], sum[r][o]);
+            for (int64_t r = 0; r < rows; r++) sum[r][o] = _mm256_fmadd_ps(weight, v[r], sum[r][o]);
         }
     }
 #pragma GCC unroll 3
-    for (int r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-        for (int o = 0; o < outs; o++) lane[r * GROUP_OUTPUTS + o] = sum[r][o];
+        for (int64_t o = 0; o < outs; o++) lane[r * GROUP_OUTPUTS + o] = sum[r][o];
     }
 }
 
@@ -51,7 +51,7 @@ INLINE void add_lanes(__m256 *lane, int outs, int rows, const float *w, int64_t 
 INLINE void add_tile(group_lanes *low_high, int64_t r, int64_t o, int outs, int rows, const float *w, int64_t w_stride,
                      const float *x, int64_t x_stride, int64_t numbers)
 {
-    for (int h = 0; h < 2; h++) {
+    for (int64_t h = 0; h < 2; h++) {
         add_lanes(&low_high[h][r][o], outs, rows, w + o * w_stride + 8 * h, w_stride, x + r * x_stride + 8 * h, x_stride,
                   numbers);
     }
@@ -85,7 +85,7 @@ static void tile_group(float *y, int64_t y_stride, const float *w, int64_t w_str
         for (int64_t o = 0; o < outputs; o += 4) {
             lanes sum[4];
             float dot[4];
-            for (int i = 0; i < 4; i++) sum[i] = (lanes){low_high[0][r][o + i], low_high[1][r][o + i]};
+            for (int64_t i = 0; i < 4; i++) sum[i] = (lanes){low_high[0][r][o + i], low_high[1][r][o + i]};
             _mm_storeu_ps(dot, add_in_halves(sum[0], sum[1], sum[2], sum[3]));
             for (int64_t i = 0; i < 4 && o + i < outputs; i++) y[r * y_stride + o + i] = dot[i];
         }

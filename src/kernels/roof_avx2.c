@@ -10,7 +10,7 @@ float dw_roof_read_avx2(const float *x, int64_t n)
     float lanes[8];
     for (int r = 0; r < 8; r++) sum[r] = _mm256_setzero_ps();
     for (int64_t i = 0; i < n; i += 64) {
-        for (int r = 0; r < 8; r++) sum[r] = _mm256_add_ps(sum[r], _mm256_load_ps(x + i + 8 * r));
+        for (int64_t r = 0; r < 8; r++) sum[r] = _mm256_add_ps(sum[r], _mm256_load_ps(x + i + 8 * r));
     }
     for (int r = 1; r < 8; r++) sum[0] = _mm256_add_ps(sum[0], sum[r]);
     _mm256_storeu_ps(lanes, sum[0]);

@@ -9,7 +9,7 @@ float dw_roof_read_avx512(const float *x, int64_t n)
     __m512 sum[8];
     for (int r = 0; r < 8; r++) sum[r] = _mm512_setzero_ps();
     for (int64_t i = 0; i < n; i += 128) {
-        for (int r = 0; r < 8; r++) sum[r] = _mm512_add_ps(sum[r], _mm512_load_ps(x + i + 16 * r));
+        for (int64_t r = 0; r < 8; r++) sum[r] = _mm512_add_ps(sum[r], _mm512_load_ps(x + i + 16 * r));
     }
     for (int r = 1; r < 8; r++) sum[0] = _mm512_add_ps(sum[0], sum[r]);
     return _mm512_reduce_add_ps(sum[0]);

@@ -16,13 +16,13 @@ enum {
 };
 
 /* Floats of scales of one block: d, or d and m, or those of the parts of a block of 256. */
-INLINE int scale_floats(dw_type type)
+INLINE int64_t scale_floats(dw_type type)
 {
     if (dw_piece_numbers(type) == 256) return MAX_SCALES;
     return type == DW_Q4_1 || type == DW_Q5_1 ? 2 : 1;
 }
 
-INLINE uint64_t load_bytes(const void *from, int bytes)
+INLINE uint64_t load_bytes(const void *from, int64_t bytes)
 {
     uint64_t value = 0;
     memcpy(&value, from, (size_t)bytes);
@@ -54,10 +54,11 @@ INLINE __m256 widen_bytes(uint64_t bytes)
 INLINE void scales_q2_k(float *scale, const dw_q2_k *block)
 {
     const uint64_t four_bits = 0x0f0f0f0f0f0f0f0fu;
-    for (int i = 0; i < 2; i++) {
+    for (int64_t i = 0; i < 2; i++) {
         const uint64_t bytes = load_bytes(block->scales + 8 * i, 8);
         _mm256_storeu_ps(scale + 8 * i, _mm256_mul_ps(widen_half(block->d), widen_bytes(bytes & four_bits)));
-        _mm256_storeu_ps(scale + MINIMA + 8 * i, _mm256_mul_ps(widen_half_negated(block->m), widen_bytes(bytes >> 4 & four_bits)));
+        _mm256_storeu_ps(scale + MINIMA + 8 * i,
+                         _mm256_mul_ps(widen_half_negated(block->m), widen_bytes(bytes >> 4 & four_bits)));
     }
 }
 
@@ -65,7 +66,7 @@ INLINE void scales_q3_k(float *scale, const dw_q3_k *block)
 {
     const uint64_t low = load_bytes(block->scales, 8);
     const uint64_t high = load_bytes(block->scales + 8, 4);
-    for (int i = 0; i < 2; i++) {
+    for (int64_t i = 0; i < 2; i++) {
         const uint64_t two_bits = (high >> 4 * i & 0x03030303u) | (high >> (4 * i + 2) & 0x03030303u) << 32;
         const uint64_t six_bits = (low >> 4 * i & 0x0f0f0f0f0f0f0f0fu) | two_bits << 4;
         const __m256 less_32 = _mm256_sub_ps(widen_bytes(six_bits), _mm256_set1_ps(32));
@@ -87,7 +88,7 @@ INLINE void scales_q4_k(float *scale, const dw_q4_k *block)
 
 INLINE void scales_q6_k(float *scale, const dw_q6_k *block)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int64_t i = 0; i < 2; i++) {
         const __m256 eight = widen_bytes(load_bytes(block->scales + 8 * i, 8));
         _mm256_storeu_ps(scale + 8 * i, _mm256_mul_ps(widen_half(block->d), eight));
     }
@@ -106,31 +107,31 @@ INLINE void scales_iq4_xs(float *scale, const dw_iq4_xs *block)
 }
 
 /* Blocks of 32 with d alone, or with d and m behind it: the halves of four or two blocks are widened together. */
-INLINE void small_scales(float *scale, int floats, int outs, const char *block, int64_t w_bytes)
+INLINE void small_scales(float *scale, int64_t floats, int outs, const char *block, int64_t w_bytes)
 {
-    const int bytes = 2 * floats;
-    const int together = outs < 4 ? 1 : 4 / floats;
+    const int64_t bytes = 2 * floats;
+    const int64_t together = outs < 4 ? 1 : 4 / floats;
 #pragma GCC unroll 8
-    for (int o = 0; o < outs; o += together) {
+    for (int64_t o = 0; o < outs; o += together) {
         uint64_t halves = 0;
 #pragma GCC unroll 4
-        for (int i = 0; i < together; i++) halves |= load_bytes(block + (o + i) * w_bytes, bytes) << 8 * bytes * i;
+        for (int64_t i = 0; i < together; i++) halves |= load_bytes(block + (o + i) * w_bytes, bytes) << 8 * bytes * i;
         if (together * floats == 4) _mm_storeu_ps(scale + o * floats, widen_halves(halves));
-        else if (floats == 2) _mm_storel_pi((__m64 *)(scale + o * floats), widen_halves(halves));
-        else _mm_store_ss(scale + o, widen_halves(halves));
+        if (together * floats == 2) _mm_storel_pi((__m64 *)(scale + o * floats), widen_halves(halves));
+        if (together * floats == 1) _mm_store_ss(scale + o, widen_halves(halves));
     }
 }
 
 /* scale = the scales of blocks w_bytes apart, scale_floats(type) for each of `outs` blocks. */
 INLINE void widen_scales(float *scale, dw_type type, int outs, const char *block, int64_t w_bytes)
 {
-    const int floats = scale_floats(type);
+    const int64_t floats = scale_floats(type);
     if (floats < MAX_SCALES) {
         small_scales(scale, floats, outs, block, w_bytes);
         return;
     }
 #pragma GCC unroll 8
-    for (int o = 0; o < outs; o++) {
+    for (int64_t o = 0; o < outs; o++) {
         const void *b = block + o * w_bytes;
         if (type == DW_Q2_K) scales_q2_k(scale + o * floats, b);
         if (type == DW_Q3_K) scales_q3_k(scale + o * floats, b);

@@ -136,7 +136,7 @@ static void widen_iq4_xs(float *out, const dw_iq4_xs *block)
 {
     const float d = dw_f32_of_f16(block->d);
     for (int i = 0; i < 256; i++) {
-        const int part = i / 32;
+        const int64_t part = i / 32;
         const int low = block->scales_low[part / 2] >> part % 2 * 4 & 15;
         const int high = block->scales_high >> part * 2 & 3;
         const float scale = d * (float)((low | high << 4) - 32);

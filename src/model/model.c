@@ -201,16 +201,26 @@ static dw_status check_names(const dw_model *m, dw_error *err)
 static dw_status read_vector(const dw_model *m, const char *name, int64_t count, const float **out, dw_error *err)
 {
     dw_matrix vector;
-    const float *values;
     DW_TRY(dw_gguf_matrix(m->file, name, 1, count, &vector, NULL, err));
     if (vector.type != DW_F32) {
         return REFUSE(m, err, "tensor %s has type %s; norms and biases must be F32", name, dw_types[vector.type].name);
     }
-    values = vector.data; /* aligned: tensors start at multiples of 8 */
-    for (int64_t i = 0; i < count; i++) {
-        if (!isfinite(values[i])) return REFUSE(m, err, "tensor %s holds non-finite values", name);
+    *out = vector.data; /* aligned: tensors start at multiples of 8 */
+    return DW_OK;
+}
+
+/* The numbers of all norms and biases must be finite. */
+static dw_status check_vectors(const dw_model *m, dw_error *err)
+{
+    for (int64_t t = 0; t < dw_gguf_tensors(m->file); t++) {
+        const dw_gguf_text name = dw_gguf_printable(dw_gguf_tensor_name(m->file, t));
+        dw_matrix vector;
+        DW_TRY(dw_gguf_matrix(m->file, name.text, -1, -1, &vector, NULL, err));
+        if (vector.outputs != 1 || vector.type != DW_F32) continue;
+        for (int64_t i = 0; i < vector.inputs; i++) {
+            if (!isfinite(((const float *)vector.data)[i])) return REFUSE(m, err, "tensor %s holds non-finite values", name.text);
+        }
     }
-    *out = values;
     return DW_OK;
 }
 
@@ -318,7 +328,7 @@ static dw_status read_layers(dw_model *m, dw_error *err)
     return DW_OK;
 }
 
-/* Of all layers: the one part of loading that reads whole matrices. */
+/* Of all layers. Reads the whole V matrices. */
 static dw_status read_exponents(dw_model *m, dw_error *err)
 {
     float *row;
@@ -335,7 +345,7 @@ static dw_status read_exponents(dw_model *m, dw_error *err)
 
 /* ---- the model ---- */
 
-/* A model but for its value exponents. */
+/* A model but for its value exponents; reads no tensor. */
 static dw_status open_model(dw_model *m, const char *path, double rope_base, dw_error *err)
 {
     const int64_t length = (int64_t)strlen(path);
@@ -356,6 +366,7 @@ dw_status dw_model_load(dw_model **out, const char *path, double rope_base, dw_e
     *out = NULL;
     DW_TRY(DW_ALLOC(&m, 1, "model", err));
     status = open_model(m, path, rope_base, err);
+    if (status == DW_OK) status = check_vectors(m, err);
     if (status == DW_OK) status = read_exponents(m, err);
     if (status != DW_OK) {
         dw_model_free(m);

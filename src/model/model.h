@@ -51,7 +51,7 @@ typedef struct dw_model {
 dw_status dw_model_load(dw_model **out, const char *path, double rope_base, dw_error *err);
 void dw_model_free(dw_model *model);
 
-/* Whether dw_model_load would take the file, all but the values of its matrices, which are not read: takes milliseconds. */
+/* Whether dw_model_load would take the file, all but the values in its tensors, which are not read: takes milliseconds. */
 dw_status dw_model_check(const char *path, dw_error *err);
 
 /* Bytes of all weights as stored. */

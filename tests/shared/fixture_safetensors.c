@@ -164,7 +164,7 @@ static void put_hyperparameters(conversion *c)
     const json_t *rope = json_object_get(c->config, "rope_parameters");
     const json_t *base = json_object_get(json_is_object(rope) ? rope : c->config, "rope_theta");
     const int64_t heads = count_of(c, "num_attention_heads", 0);
-    const int64_t head_dim = count_of(c, "head_dim", count_of(c, "hidden_size", 0) / heads);
+    const int64_t head_dim = count_of(c, "head_dim", heads > 0 ? count_of(c, "hidden_size", 0) / heads : 0);
     gguf_writer *w = c->writer;
     char key[96];
 #define KEY(suffix) (snprintf(key, sizeof key, "%s.%s", c->family, suffix), key)

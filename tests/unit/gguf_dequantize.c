@@ -141,7 +141,6 @@ Test(gguf_dequantize, smollm2_tensors_equal_gguf_py)
     check_tensors("data/SmolLM2-135M-Instruct.Q4_1.gguf", tensors, sizeof tensors / sizeof tensors[0]);
 }
 
-
 Test(gguf_dequantize, qwen2_tensors_equal_gguf_py)
 {
     static const known_tensor tensors[] = {

@@ -128,8 +128,8 @@ static void assert_same(const guarded *expected, const guarded *got, const char 
                         int64_t outputs, int64_t inputs, int p)
 {
     cr_assert(memcmp(expected->cell, got->cell, sizeof got->cell) == 0,
-              "%s differs from scalar: %s, %lld rows, %lld outputs, %lld inputs, pattern %d",
-              isa, dw_types[type].name, (long long)rows, (long long)outputs, (long long)inputs, p);
+              "%s differs from scalar: %s, %lld rows, %lld outputs, %lld inputs, pattern %d", isa, dw_types[type].name,
+              (long long)rows, (long long)outputs, (long long)inputs, p);
 }
 
 /* The vector tables of this CPU; says which can not be tested here. */
@@ -384,7 +384,8 @@ Test(kernels_linear, rows_and_threads_do_not_change_the_bits_of_a_row)
         const dw_kernels *kernels = tables[t / DW_TYPE_COUNT];
         const dw_type type = (dw_type)(t % DW_TYPE_COUNT);
         for (int64_t rows = 1; rows <= 17; rows++) compare_threads_and_rows(kernels, type, rows, 37, short_inputs(type));
-        compare_threads_and_rows(kernels, type, 13, 1600, type_allows(type, 576) ? 576 : 512); /* long enough for threads to work at the same time */
+        compare_threads_and_rows(kernels, type, 13, 1600,
+                                 type_allows(type, 576) ? 576 : 512); /* long enough for threads to work at the same time */
         compare_threads_and_rows(kernels, type, 2, 1, short_inputs(type));
         compare_threads_and_rows(kernels, type, 33, 1, short_inputs(type));
         if (type_allows(type, 49)) compare_threads_and_rows(kernels, type, 33, 65, 49);
