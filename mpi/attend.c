@@ -39,8 +39,8 @@ struct dw_attention {
     dw_proposal_shape proposal_shape;
     dw_discovery *discovery;
     dw_sparse *sparse;
-    void *proposal;        /* [proposal_shape.capacity] */
-    dw_interval *omitted;  /* [heads] */
+    void *proposal;       /* [proposal_shape.capacity] */
+    dw_interval *omitted; /* [heads] */
 
     /* The call at work, for pool tasks. */
     int64_t layer;
@@ -66,7 +66,8 @@ static dw_status create_sparse_parts(dw_attention *a, const dw_shard_config *con
     return DW_OK;
 }
 
-static dw_status create_parts(dw_attention *a, const dw_shard_config *config, int64_t max_rows, const dw_policy *policy, dw_error *err)
+static dw_status create_parts(dw_attention *a, const dw_shard_config *config, int64_t max_rows, const dw_policy *policy,
+                              dw_error *err)
 {
     int64_t theirs;
     DW_TRY(dw_shard_create(&a->shard, config, err));
@@ -82,7 +83,8 @@ static dw_status create_parts(dw_attention *a, const dw_shard_config *config, in
 }
 
 dw_status dw_attention_create(dw_attention **out, dw_transport *transport, dw_pool *pool, const dw_kernels *kernels,
-                              const dw_shard_config *config, int64_t heads, int64_t max_rows, const dw_policy *policy, dw_error *err)
+                              const dw_shard_config *config, int64_t heads, int64_t max_rows, const dw_policy *policy,
+                              dw_error *err)
 {
     dw_attention *a;
     dw_status status;
@@ -145,7 +147,8 @@ static dw_status check_inputs(const dw_attention *a, int64_t layer, const float 
     const int64_t d = a->head_dim;
     for (int64_t h = 0; q != NULL && h < a->heads; h++) {
         if (dw_largest(q + h * d, d) <= LARGEST_INPUT) continue;
-        return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: query is not a number or out of range", (long long)layer, (long long)h);
+        return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: query is not a number or out of range", (long long)layer,
+                       (long long)h);
     }
     for (int64_t g = 0; g < a->kv_heads; g++) {
         if (!(dw_largest(k + g * d, d) <= LARGEST_INPUT)) {
@@ -239,8 +242,8 @@ static void finish_task(void *context, int64_t own, int thread)
     const int64_t row = a->rows->start[a->transport->rank] + own;
     (void)thread;
     for (int64_t h = 0; h < a->heads; h++) {
-        dw_partial_finish(a->partials + (row * a->heads + h) * words, a->head_dim + 1, a->value_exponent[h * a->kv_heads / a->heads],
-                          a->out + own * a->out_stride + h * a->head_dim);
+        dw_partial_finish(a->partials + (row * a->heads + h) * words, a->head_dim + 1,
+                          a->value_exponent[h * a->kv_heads / a->heads], a->out + own * a->out_stride + h * a->head_dim);
     }
 }
 
@@ -265,8 +268,8 @@ static dw_status attend_dense(dw_attention *a, int64_t layer, const dw_rows *row
 }
 
 /* One sparse row: propose, merge, attend over the merged set. */
-static dw_status attend_sparse(dw_attention *a, int64_t layer, dw_pos position, const float *q, const int32_t *value_exponent, float *out,
-                               dw_omitted *omitted, dw_error *err)
+static dw_status attend_sparse(dw_attention *a, int64_t layer, dw_pos position, const float *q, const int32_t *value_exponent,
+                               float *out, dw_omitted *omitted, dw_error *err)
 {
     double start = dw_now();
     double now;
@@ -275,8 +278,8 @@ static dw_status attend_sparse(dw_attention *a, int64_t layer, dw_pos position, 
     now = dw_now();
     a->times.score += now - start;
     start = now;
-    DW_TRY(dw_reduce(a->transport, a->proposal, &bytes, a->proposal_shape.capacity, a->theirs, dw_proposal_merge, &a->proposal_shape,
-                     err));
+    DW_TRY(dw_reduce(a->transport, a->proposal, &bytes, a->proposal_shape.capacity, a->theirs, dw_proposal_merge,
+                     &a->proposal_shape, err));
     now = dw_now();
     a->times.reduce += now - start;
     if (a->transport->rank != 0) return DW_OK;
@@ -287,8 +290,8 @@ static dw_status attend_sparse(dw_attention *a, int64_t layer, dw_pos position, 
     return DW_OK;
 }
 
-static dw_status attend_rows(dw_attention *a, int64_t layer, const dw_rows *rows, dw_attend_kind kind, const int32_t *value_exponent,
-                             float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err)
+static dw_status attend_rows(dw_attention *a, int64_t layer, const dw_rows *rows, dw_attend_kind kind,
+                             const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err)
 {
     if (kind == DW_ATTEND_STORE) return DW_OK;
     if (kind == DW_ATTEND_DENSE) return attend_dense(a, layer, rows, value_exponent, err);
@@ -301,7 +304,8 @@ static dw_status attend_rows(dw_attention *a, int64_t layer, const dw_rows *rows
 }
 
 dw_status dw_attend(dw_attention *a, int64_t layer, const dw_rows *rows, dw_attend_kind kind, const float *q, const float *k,
-                    const float *v, const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err)
+                    const float *v, const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted,
+                    dw_error *err)
 {
     const double start = dw_now();
     const double waited = a->transport->traffic.wait_seconds;

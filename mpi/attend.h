@@ -1,6 +1,7 @@
-/* attend(rows): the one distributed primitive. Prefill, decode and verification are the same operation with 1..R rows. Every rank brings
-   the q, k, v of the rows it computes; K and V land in the shards that own them; every rank scans its shard for all rows; a reduction
-   brings each row's sums (dense) or proposals (sparse) to the rank that computes the row. docs/protocol.md draws it. */
+/* attend(rows): the one distributed primitive. Prefill, decode and verification are the same operation with 1..R rows. Every
+   rank brings the q, k, v of the rows it computes; K and V land in the shards that own them; every rank scans its shard for all
+   rows; a reduction brings each row's sums (dense) or proposals (sparse) to the rank that computes the row. docs/protocol.md
+   draws it. */
 #ifndef DW_MPI_ATTEND_H
 #define DW_MPI_ATTEND_H
 
@@ -12,7 +13,7 @@
 
 /* Consecutive rows and the ranks that compute them: rank r the rows start[r] .. start[r+1] - 1. */
 typedef struct {
-    dw_pos first;   /* position of row 0 */
+    dw_pos first; /* position of row 0 */
     int64_t count;
     int64_t *start; /* [ranks + 1], start[0] = 0, start[ranks] = count */
 } dw_rows;
@@ -30,19 +31,21 @@ typedef struct {
 
 typedef struct dw_attention dw_attention;
 
-/* Local. Shard and buffers for passes of at most max_rows rows. policy: of sparse rows (keys = 0 costs nothing when there are none).
-   transport, pool, kernels are borrowed. */
+/* Local. Shard and buffers for passes of at most max_rows rows. policy: of sparse rows (keys = 0 costs nothing when there are
+   none). transport, pool, kernels are borrowed. */
 dw_status dw_attention_create(dw_attention **out, dw_transport *transport, dw_pool *pool, const dw_kernels *kernels,
-                              const dw_shard_config *config, int64_t heads, int64_t max_rows, const dw_policy *policy, dw_error *err);
+                              const dw_shard_config *config, int64_t heads, int64_t max_rows, const dw_policy *policy,
+                              dw_error *err);
 void dw_attention_destroy(dw_attention *attention);
 
 /* Collective over the ranks of the transport, same layer, rows and kind on all. q: [own rows][heads][head_dim], k and v:
-   [own rows][kv_heads][head_dim], out: [own rows] of [heads][head_dim], out_stride floats apart. value_exponent: [kv_heads], of the layer.
-   DW_ATTEND_SPARSE: rows attend one after the other and must all belong to rank 0; omitted (rank 0) collects what they left out.
-   DW_ATTEND_STORE: q is not read, out not written.
+   [own rows][kv_heads][head_dim], out: [own rows] of [heads][head_dim], out_stride floats apart. value_exponent: [kv_heads], of
+   the layer. DW_ATTEND_SPARSE: rows attend one after the other and must all belong to rank 0; omitted (rank 0) collects what
+   they left out. DW_ATTEND_STORE: q is not read, out not written.
    DW_RUNTIME when q, k, v or a score is not a number or out of range; names layer and head. */
-dw_status dw_attend(dw_attention *attention, int64_t layer, const dw_rows *rows, dw_attend_kind kind, const float *q, const float *k,
-                    const float *v, const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err);
+dw_status dw_attend(dw_attention *attention, int64_t layer, const dw_rows *rows, dw_attend_kind kind, const float *q,
+                    const float *k, const float *v, const int32_t *value_exponent, float *out, int64_t out_stride,
+                    dw_omitted *omitted, dw_error *err);
 
 /* Local. */
 dw_shard *dw_attention_shard(dw_attention *attention);

@@ -141,10 +141,10 @@ static dw_status wait_for_message(const dw_transport *t, world *w, mailbox *box,
     return status;
 }
 
-/* An emptied message of the box that is large enough, or a fresh one. */
-static dw_status take_message(message **out, mailbox *box, int64_t bytes, dw_error *err)
+/* An emptied message of the box that is large enough, or a fresh one; NULL when there is no memory for it. */
+static message *take_message(mailbox *box, int64_t bytes, dw_error *err)
 {
-    const int64_t header = (int64_t)sizeof **out;
+    const int64_t header = (int64_t)sizeof(message);
     message *m = NULL;
     pthread_mutex_lock(&box->lock);
     if (box->spare != NULL && box->spare->capacity >= bytes) {
@@ -153,14 +153,13 @@ static dw_status take_message(message **out, mailbox *box, int64_t bytes, dw_err
     }
     pthread_mutex_unlock(&box->lock);
     if (m == NULL) {
-        if (bytes > INT64_MAX - header) return dw_fail(err, DW_RESOURCE, "a message of %lld bytes", (long long)bytes);
-        DW_TRY(dw_alloc_bytes((void **)&m, header + bytes, 1, "a message between simulated ranks", err));
+        const int64_t size = bytes > INT64_MAX - header ? INT64_MAX : header + bytes; /* the former is refused below */
+        if (dw_alloc_bytes((void **)&m, size, 1, "a message between simulated ranks", err) != DW_OK) return NULL;
         m->capacity = bytes;
     }
     m->next = NULL;
     m->bytes = bytes;
-    *out = m;
-    return DW_OK;
+    return m;
 }
 
 /* Keeps a message that has been read for the next send; a larger one replaces a smaller. */
@@ -180,9 +179,10 @@ static dw_status local_send(dw_transport *t, int to, const void *data, int64_t b
 {
     world *w = ((local_transport *)t)->world;
     mailbox *box = box_of(w, to, t->rank);
-    message *m = NULL;
+    message *m;
     DW_TRY(check_alive(w, err));
-    DW_TRY(take_message(&m, box, bytes, err));
+    m = take_message(box, bytes, err);
+    if (m == NULL) return DW_RESOURCE;
     if (bytes > 0) memcpy(m->data, data, (size_t)bytes);
     pthread_mutex_lock(&box->lock);
     if (box->first == NULL) {
@@ -212,7 +212,7 @@ static dw_status local_receive(dw_transport *t, int from, void *data, int64_t ca
         box->first = m->next;
     }
     pthread_mutex_unlock(&box->lock);
-    if (status != DW_OK) return status;
+    if (m == NULL) return status;
     if (m->bytes > 0) memcpy(data, m->data, (size_t)m->bytes);
     *bytes = m->bytes;
     keep_message(box, m);

@@ -206,7 +206,7 @@ static const stream no_stream = {.request = MPI_REQUEST_NULL, .finished = 1};
 static stream outgoing(int to, const void *data, int64_t bytes)
 {
     /* MPI_Isend takes a pointer to const; only incoming data is written through the shared field. */
-    return (stream){.request = MPI_REQUEST_NULL, .data = (unsigned char *)(uintptr_t)data, .room = bytes, .peer = to};
+    return (stream){.request = MPI_REQUEST_NULL, .data = (unsigned char *)data, .room = bytes, .peer = to};
 }
 
 static stream incoming(int from, void *data, int64_t capacity)

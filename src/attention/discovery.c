@@ -9,23 +9,24 @@
 #include "base/integers.h"
 #include "base/memory.h"
 
-/* Tasks: (kv head) x (slice of the shard's blocks). A task scores its slice, and finds for each query head a bar that at least k of its keys
-   reach: the k-th largest of the maxima of blocks, or of groups of 16 keys. Only the few keys that reach the bar (k and some) are kept and sorted. A heap
-   that sees every key costs as much as the scores themselves (docs/decisions/discovery-bar.md). */
+/* Tasks: (kv head) x (slice of the shard's blocks). A task scores its slice, and finds for each query head a bar that at least
+   k of its keys reach: the k-th largest of the maxima of blocks, or of groups of 16 keys. Only the few keys that reach the bar
+   (k and some) are kept and sorted. A heap that sees every key costs as much as the scores themselves
+   (docs/decisions/discovery-bar.md). */
 enum {
     TASKS_PER_THREAD = 4,
     MIN_SLICE_BLOCKS = 4,
-    GROUPS = 4,                       /* of a block: keys with the same index mod GROUPS */
-    KEPT_PER_KEY = DW_BLOCK + 1       /* at most k blocks or groups lie above the bar, and k keys at the bar are kept */
+    GROUPS = 4,                 /* of a block: keys with the same index mod GROUPS */
+    KEPT_PER_KEY = DW_BLOCK + 1 /* at most k blocks or groups lie above the bar, and k keys at the bar are kept */
 };
 
 /* What a thread writes while it scans a slice. */
 typedef struct {
-    float *scores;  /* [local blocks][G][DW_BLOCK] raw scores of the slice */
-    float *maxima;  /* [G][local blocks][GROUPS] largest scores of the groups */
-    float *weights; /* [DW_BLOCK] */
-    float *order;   /* [local blocks * GROUPS] for finding the bar */
-    int64_t *mass;  /* [G][DW_MASS_WORDS] of the slice */
+    float *scores;     /* [local blocks][G][DW_BLOCK] raw scores of the slice */
+    float *maxima;     /* [G][local blocks][GROUPS] largest scores of the groups */
+    float *weights;    /* [DW_BLOCK] */
+    float *order;      /* [local blocks * GROUPS] for finding the bar */
+    int64_t *mass;     /* [G][DW_MASS_WORDS] of the slice */
     dw_pos *positions; /* [shape->positions_capacity] */
 } scratch;
 
@@ -84,7 +85,8 @@ dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_
                               const dw_policy *policy, const dw_proposal_shape *shape, dw_error *err)
 {
     const int64_t heads = shape->kv_heads * shape->group;
-    const int64_t forced = dw_smaller(dw_smaller(policy->anchor, config->context) + dw_smaller(policy->window, config->context), config->context);
+    const int64_t forced = dw_smaller(dw_smaller(policy->anchor, config->context) + dw_smaller(policy->window, config->context),
+                                      config->context);
     dw_discovery *d;
     dw_status status;
     *out = NULL;
@@ -155,9 +157,10 @@ static float kth_largest(float *x, int64_t count, int64_t k)
     return x[k - 1];
 }
 
-/* Keeps the keys of one block that exceed the bar, and the first k in all that equal it: positions ascend, so later ones lose the tie.
-   equal: how many of those are kept already. Returns how many were added at `out`. */
-static int64_t collect_block(dw_candidate *out, const float *scores, dw_pos start, int64_t visible, float bar, int64_t k, int64_t *equal)
+/* Keeps the keys of one block that exceed the bar, and the first k in all that equal it: positions ascend, so later ones lose
+   the tie. equal: how many of those are kept already. Returns how many were added at `out`. */
+static int64_t collect_block(dw_candidate *out, const float *scores, dw_pos start, int64_t visible, float bar, int64_t k,
+                             int64_t *equal)
 {
     int64_t count = 0;
     for (int64_t from = 0; from < visible; from += DW_LANES) {
@@ -234,8 +237,8 @@ static int64_t visible_keys(const dw_discovery *d, int64_t block)
     return dw_smaller(DW_BLOCK, d->position + 1 - dw_shard_block_start(d->shard, (dw_block_slot){block}));
 }
 
-/* Scores one block, number n of the slice, for the query heads of a group: masses, group maxima, forced positions. Returns the largest
-   |K|_2 of the block. */
+/* Scores one block, number n of the slice, for the query heads of a group: masses, group maxima, forced positions. Returns the
+   largest |K|_2 of the block. */
 static float score_block(dw_discovery *d, const scratch *s, int64_t kv_head, int64_t block, int64_t n)
 {
     const int64_t group = d->shape->group;
@@ -259,15 +262,16 @@ static float score_block(dw_discovery *d, const scratch *s, int64_t kv_head, int
         dw_partial_add(d->kernels, s->mass + i * DW_MASS_WORDS, 1, exponent, NULL, sum, 0);
         for (int g = 0; g < GROUPS; g++) {
             maxima[g] = lane_maxima[g];
-            for (int l = g + GROUPS; l < DW_LANES; l += GROUPS) maxima[g] = lane_maxima[l] > maxima[g] ? lane_maxima[l] : maxima[g];
+            for (int l = g + GROUPS; l < DW_LANES; l += GROUPS)
+                maxima[g] = lane_maxima[l] > maxima[g] ? lane_maxima[l] : maxima[g];
         }
     }
     keep_forced_scores(d, kv_head, scores, dw_shard_block_start(d->shard, slot), visible);
     return dw_shard_key_norm(d->shard, d->layer, kv_head, slot, visible);
 }
 
-/* A score that at least k keys of the slice reach, for query head i of a group; -infinity when the slice is too small to tell. The k-th
-   largest of some more than k maxima is the best bar for its price. */
+/* A score that at least k keys of the slice reach, for query head i of a group; -infinity when the slice is too small to tell.
+   The k-th largest of some more than k maxima is the best bar for its price. */
 static float find_bar(const scratch *s, const float *maxima, int64_t blocks, int64_t k)
 {
     const int64_t merged = blocks >= 2 * k ? GROUPS : 1; /* maxima of whole blocks will do */
@@ -275,13 +279,16 @@ static float find_bar(const scratch *s, const float *maxima, int64_t blocks, int
     if (count <= k) return -INFINITY;
     for (int64_t n = 0; n < count; n++) {
         s->order[n] = maxima[n * merged];
-        for (int64_t g = 1; g < merged; g++) s->order[n] = maxima[n * merged + g] > s->order[n] ? maxima[n * merged + g] : s->order[n];
+        for (int64_t g = 1; g < merged; g++)
+            s->order[n] = maxima[n * merged + g] > s->order[n] ? maxima[n * merged + g] : s->order[n];
     }
     return kth_largest(s->order, count, k);
 }
 
-/* Keeps what reaches the bar among the `blocks` blocks of a slice, for query head i of a group. Returns how many keys those are. */
-static int64_t collect_slice(const dw_discovery *d, const scratch *s, int64_t i, int64_t first, int64_t blocks, dw_candidate *out)
+/* Keeps what reaches the bar among the `blocks` blocks of a slice, for query head i of a group. Returns how many keys those
+   are. */
+static int64_t collect_slice(const dw_discovery *d, const scratch *s, int64_t i, int64_t first, int64_t blocks,
+                             dw_candidate *out)
 {
     const float *maxima = s->maxima + i * d->local_blocks * GROUPS;
     const int64_t k = d->shape->keys;
@@ -328,7 +335,8 @@ static int compare_candidates(const void *a, const void *b)
     return dw_candidate_better(b, a) ? 1 : 0;
 }
 
-/* Joins the slices of one head: their candidates become one list in order, at most k, their masses one sum, both in slice 0's place. */
+/* Joins the slices of one head: their candidates become one list in order, at most k, their masses one sum, both in slice 0's
+   place. */
 static void join_task(void *context, int64_t head, int thread)
 {
     dw_discovery *d = context;
@@ -354,7 +362,8 @@ static const char *value_row(const dw_discovery *d, int64_t kv_head, dw_pos posi
 }
 
 /* Copies the V rows of the positions that a section names into it. They lie all over the shard: asked for together first. */
-static void fill_values(const dw_discovery *d, int64_t kv_head, const dw_proposal *section, const dw_pos *positions, int64_t count)
+static void fill_values(const dw_discovery *d, int64_t kv_head, const dw_proposal *section, const dw_pos *positions,
+                        int64_t count)
 {
     for (int64_t n = 0; n < count; n++) {
         const char *row = value_row(d, kv_head, positions[n]);
@@ -391,7 +400,8 @@ static void section_task(void *context, int64_t kv_head, int thread)
     top = section.top;
     for (int64_t i = 0; i < group; i++) {
         const int64_t head = kv_head * group + i;
-        memcpy(section.mass + i * DW_MASS_WORDS, d->mass + head * d->max_slices * DW_MASS_WORDS, DW_MASS_WORDS * sizeof(int64_t));
+        memcpy(section.mass + i * DW_MASS_WORDS, d->mass + head * d->max_slices * DW_MASS_WORDS,
+               DW_MASS_WORDS * sizeof(int64_t));
         memcpy(section.forced_scores + i * d->forced_count, d->forced_scores + head * d->forced_count,
                (size_t)d->forced_count * sizeof(float));
         memcpy(top, d->best + head * d->best_capacity, (size_t)counts[i] * sizeof *top);
@@ -433,8 +443,8 @@ dw_status dw_discover(dw_discovery *d, const dw_shard *shard, int64_t layer, dw_
 
     dw_pool_run(d->pool, d->shape->kv_heads * d->slices, discover_task, d);
     if (atomic_load(&d->bad_head) >= 0) {
-        return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: attention score is not a number or out of range", (long long)layer,
-                       (long long)atomic_load(&d->bad_head));
+        return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: attention score is not a number or out of range",
+                       (long long)layer, (long long)atomic_load(&d->bad_head));
     }
     dw_pool_run(d->pool, heads, join_task, d);
     dw_pool_run(d->pool, d->shape->kv_heads, section_task, d);

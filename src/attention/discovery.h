@@ -1,5 +1,5 @@
-/* Condensate discovery on one rank: scores all visible keys of the shard for one row and proposes the best, with the positions that are in
-   every set, and the sum of all weights. Local. */
+/* Condensate discovery on one rank: scores all visible keys of the shard for one row and proposes the best, with the positions
+   that are in every set, and the sum of all weights. Local. */
 #ifndef DW_ATTENTION_DISCOVERY_H
 #define DW_ATTENTION_DISCOVERY_H
 
@@ -13,9 +13,9 @@ dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_
                               const dw_policy *policy, const dw_proposal_shape *shape, dw_error *err);
 void dw_discovery_destroy(dw_discovery *discovery);
 
-/* q: [heads][head_dim] of the row at `position`, which sees the positions up to its own. message: shape->capacity bytes; *bytes: used.
-   DW_RUNTIME when a score is not a number or out of range. */
-dw_status dw_discover(dw_discovery *discovery, const dw_shard *shard, int64_t layer, dw_pos position, const float *q, void *message,
-                      int64_t *bytes, dw_error *err);
+/* q: [heads][head_dim] of the row at `position`, which sees the positions up to its own. message: shape->capacity bytes;
+   *bytes: used. DW_RUNTIME when a score is not a number or out of range. */
+dw_status dw_discover(dw_discovery *discovery, const dw_shard *shard, int64_t layer, dw_pos position, const float *q,
+                      void *message, int64_t *bytes, dw_error *err);
 
 #endif

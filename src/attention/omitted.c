@@ -42,9 +42,9 @@ static double tilt(double e, double bits)
 
 dw_interval dw_omitted_interval(double kept_over_all, double score_bits, int64_t blocks)
 {
-    /* Relative errors of either sum, in units of u: 2^x 2, its argument (below 2^5 bits from the block's exponent; weights further
-       down are less than 2^-32 of the block) 24, block sum 7. Quantisation: half a unit of 2^-28 a block against a total of at
-       least 2^-1, in both sums; dropped limbs: less than that. */
+    /* Relative errors of either sum, in units of u: 2^x 2, its argument (below 2^5 bits from the block's exponent; weights
+       further down are less than 2^-32 of the block) 24, block sum 7. Quantisation: half a unit of 2^-28 a block against a
+       total of at least 2^-1, in both sums; dropped limbs: less than that. */
     const double sums = 2.0 * 40.0 * ULP_HALF;
     const double quanta = 2.0 * (double)blocks * 0x1p-27;
     const double e = 1.0 - kept_over_all;

@@ -23,12 +23,13 @@ void dw_omitted_add(dw_omitted *omitted, dw_interval mass, int64_t position, int
 /* Mean over everything added; [0, 0] when that is nothing. */
 dw_interval dw_omitted_mean(const dw_omitted *omitted);
 
-/* The omitted mass e = 1 - (sum of weights in the set) / (sum of all weights) lies in this interval for exact arithmetic on the stored
-   q and K. kept / all: the same ratio from the integer sums; score_bits: bound of the error of any one score in bits; blocks: blocks
-   that hold visible keys. Derivation in docs/numerics.md. */
+/* The omitted mass e = 1 - (sum of weights in the set) / (sum of all weights) lies in this interval for exact arithmetic on the
+   stored q and K. kept / all: the same ratio from the integer sums; score_bits: bound of the error of any one score in bits;
+   blocks: blocks that hold visible keys. Derivation in docs/numerics.md. */
 dw_interval dw_omitted_interval(double kept_over_all, double score_bits, int64_t blocks);
 
-/* Error bound, in bits, of a score computed as a float FMA chain over d channels and scaled by `scale`: |q|_2 and the largest |K|_2. */
+/* Error bound, in bits, of a score computed as a float FMA chain over d channels and scaled by `scale`: |q|_2 and the largest
+   |K|_2. */
 double dw_score_error_bits(double query_norm, double key_norm, double scale, int64_t d);
 
 #endif

@@ -49,7 +49,8 @@ void dw_partial_add(const dw_kernels *kernels, int64_t *partial, int64_t channel
     if (slot < -1) return;
     if (slot < 0) low = NULL;
     if (channels > 1) kernels->add_limbs(low, high, values, channels - 1, power_of_two(LIMB_BITS - v), shift);
-    kernels->add_limbs(low == NULL ? NULL : low + channels - 1, high + channels - 1, &weight, 1, power_of_two(LIMB_BITS), shift);
+    kernels->add_limbs(low == NULL ? NULL : low + channels - 1, high + channels - 1, &weight, 1, power_of_two(LIMB_BITS),
+                       shift);
 }
 
 void dw_partial_merge(int64_t *mine, const int64_t *theirs, int64_t channels)

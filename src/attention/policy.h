@@ -7,7 +7,8 @@
 typedef enum { DW_DENSE, DW_CONDENSATE } dw_attention_mode;
 
 /* The condensate set of a row: the first `anchor` positions, the last `window` (the row itself included) and the best `keys` by
-   (score descending, position ascending) of all visible positions; overlaps count once. All >= 0, at least one of them positive. */
+   (score descending, position ascending) of all visible positions; overlaps count once. All >= 0, at least one of them
+   positive. */
 typedef struct {
     dw_attention_mode mode;
     int64_t anchor;

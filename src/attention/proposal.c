@@ -11,14 +11,15 @@ enum { HEADER_WORDS = 4, WORD = 8 };
 static int64_t section_bytes(const dw_proposal_shape *shape, int64_t forced, int64_t top_total, int64_t values)
 {
     return WORD * (HEADER_WORDS + shape->group * (DW_MASS_WORDS + 1)) + WORD * forced +
-           dw_round_up(shape->group * forced * (int64_t)sizeof(float), WORD) + top_total * (int64_t)sizeof(dw_candidate) + WORD * values +
-           values * shape->value_stride;
+           dw_round_up(shape->group * forced * (int64_t)sizeof(float), WORD) + top_total * (int64_t)sizeof(dw_candidate) +
+           WORD * values + values * shape->value_stride;
 }
 
-dw_status dw_proposal_shape_create(dw_proposal_shape *shape, const dw_shard_config *config, int64_t heads, const dw_policy *policy,
-                                   dw_error *err)
+dw_status dw_proposal_shape_create(dw_proposal_shape *shape, const dw_shard_config *config, int64_t heads,
+                                   const dw_policy *policy, dw_error *err)
 {
-    const int64_t forced = dw_smaller(dw_smaller(policy->anchor, config->context) + dw_smaller(policy->window, config->context), config->context);
+    const int64_t forced = dw_smaller(dw_smaller(policy->anchor, config->context) + dw_smaller(policy->window, config->context),
+                                      config->context);
     dw_status status;
     memset(shape, 0, sizeof *shape);
     shape->kv_heads = config->kv_heads;
@@ -48,7 +49,8 @@ void dw_proposal_shape_free(dw_proposal_shape *shape)
 dw_proposal dw_proposal_view(const dw_proposal_shape *shape, void *section)
 {
     int64_t *word = section;
-    dw_proposal view = {.bytes = word, .forced_count = word + 1, .value_count = word + 2, .key_norm = (double *)(void *)(word + 3)};
+    dw_proposal view = {
+        .bytes = word, .forced_count = word + 1, .value_count = word + 2, .key_norm = (double *)(void *)(word + 3)};
     int64_t top_total = 0;
     char *at;
     view.mass = word + HEADER_WORDS;
@@ -195,8 +197,8 @@ static int64_t merge_section(const dw_proposal_shape *shape, const dw_proposal *
     return *out.bytes;
 }
 
-dw_status dw_proposal_merge(void *context, void *mine, int64_t *mine_bytes, int64_t capacity, const void *theirs, int64_t theirs_bytes,
-                            dw_error *err)
+dw_status dw_proposal_merge(void *context, void *mine, int64_t *mine_bytes, int64_t capacity, const void *theirs,
+                            int64_t theirs_bytes, dw_error *err)
 {
     const dw_proposal_shape *shape = context;
     char *a = mine;
@@ -209,7 +211,8 @@ dw_status dw_proposal_merge(void *context, void *mine, int64_t *mine_bytes, int6
         a += *section_a.bytes;
         b += *section_b.bytes;
     }
-    if (b - (const char *)theirs != theirs_bytes) return dw_fail(err, DW_RUNTIME, "a proposal of another rank has the wrong length");
+    if (b - (const char *)theirs != theirs_bytes)
+        return dw_fail(err, DW_RUNTIME, "a proposal of another rank has the wrong length");
     *mine_bytes = out - (char *)shape->merged;
     if (*mine_bytes > capacity) return dw_fail(err, DW_RUNTIME, "a merged proposal is longer than its buffer");
     memcpy(mine, shape->merged, (size_t)*mine_bytes);

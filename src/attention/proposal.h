@@ -1,7 +1,7 @@
-/* What a rank proposes for one sparse row: a message of flat memory, one section per KV head. A section holds, for the G query heads of
-   the group, the sum of weights over all keys of the ranks merged so far, their best keys, the positions that are in every set (anchor and
-   window), and the V row of each position named, once per KV head. Merging is associative and commutative: the result names the
-   same positions with the same scores whatever the order. Local. */
+/* What a rank proposes for one sparse row: a message of flat memory, one section per KV head. A section holds, for the G query
+   heads of the group, the sum of weights over all keys of the ranks merged so far, their best keys, the positions that are in
+   every set (anchor and window), and the V row of each position named, once per KV head. Merging is associative and
+   commutative: the result names the same positions with the same scores whatever the order. Local. */
 #ifndef DW_ATTENTION_PROPOSAL_H
 #define DW_ATTENTION_PROPOSAL_H
 
@@ -25,15 +25,15 @@ enum { DW_MASS_WORDS = 4 }; /* dw_partial_words(1) */
 
 /* View of one section; the arrays point into the message. */
 typedef struct {
-    int64_t *bytes;        /* length of the section */
-    int64_t *forced_count; /* positions of anchor and window on these ranks */
-    int64_t *value_count;  /* V rows */
-    double *key_norm;      /* largest |K|_2 among visible keys, upper bound */
-    int64_t *mass;         /* [G][DW_MASS_WORDS] partial sums of weights over all visible keys */
-    int64_t *top_count;    /* [G] */
-    dw_pos *forced;        /* [forced_count] ascending */
-    float *forced_scores;  /* [G][forced_count] */
-    dw_candidate *top;     /* G lists, one behind the other, each best first */
+    int64_t *bytes;          /* length of the section */
+    int64_t *forced_count;   /* positions of anchor and window on these ranks */
+    int64_t *value_count;    /* V rows */
+    double *key_norm;        /* largest |K|_2 among visible keys, upper bound */
+    int64_t *mass;           /* [G][DW_MASS_WORDS] partial sums of weights over all visible keys */
+    int64_t *top_count;      /* [G] */
+    dw_pos *forced;          /* [forced_count] ascending */
+    float *forced_scores;    /* [G][forced_count] */
+    dw_candidate *top;       /* G lists, one behind the other, each best first */
     dw_pos *value_positions; /* [value_count] ascending */
     char *values;            /* [value_count][value_stride] */
 } dw_proposal;
@@ -48,18 +48,19 @@ typedef struct {
     int64_t capacity;     /* longest message, bytes */
     dw_pos *positions;    /* [positions_capacity] scratch */
     int64_t positions_capacity;
-    void *merged;         /* [capacity] scratch */
+    void *merged; /* [capacity] scratch */
 } dw_proposal_shape;
 
 /* Sets shape up for a policy on a cache of this configuration (all ranks together). Free with dw_proposal_shape_free. */
-dw_status dw_proposal_shape_create(dw_proposal_shape *shape, const dw_shard_config *config, int64_t heads, const dw_policy *policy,
-                                   dw_error *err);
+dw_status dw_proposal_shape_create(dw_proposal_shape *shape, const dw_shard_config *config, int64_t heads,
+                                   const dw_policy *policy, dw_error *err);
 void dw_proposal_shape_free(dw_proposal_shape *shape);
 
 /* Pointers into the section that starts at `section`, whose counts are already written there. */
 dw_proposal dw_proposal_view(const dw_proposal_shape *shape, void *section);
 
-/* Starts a section with these counts (top_count: [G]) at `section` and returns its view; everything but the counts is still undefined. */
+/* Starts a section with these counts (top_count: [G]) at `section` and returns its view; everything but the counts is still
+   undefined. */
 dw_proposal dw_proposal_begin(const dw_proposal_shape *shape, void *section, int64_t forced_count, const int64_t *top_count,
                               int64_t value_count);
 
@@ -70,7 +71,7 @@ int64_t dw_proposal_positions(const dw_proposal_shape *shape, const dw_proposal 
 int64_t dw_proposal_find(const dw_proposal *proposal, dw_pos position);
 
 /* Merges message theirs into message mine (a dw_merge of mpi/collective.h; context: dw_proposal_shape). */
-dw_status dw_proposal_merge(void *context, void *mine, int64_t *mine_bytes, int64_t capacity, const void *theirs, int64_t theirs_bytes,
-                            dw_error *err);
+dw_status dw_proposal_merge(void *context, void *mine, int64_t *mine_bytes, int64_t capacity, const void *theirs,
+                            int64_t theirs_bytes, dw_error *err);
 
 #endif

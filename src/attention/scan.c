@@ -8,8 +8,9 @@
 #include "base/memory.h"
 #include "kernels/exp2.h"
 
-/* Work is cut into tasks: (tile of rows) x (kv head) x (slice of the shard's blocks). The query heads of a group and the rows of a tile
-   share each read of K and V. Slices exist so that one row keeps all threads busy; their partial sums are merged at the end. */
+/* Work is cut into tasks: (tile of rows) x (kv head) x (slice of the shard's blocks). The query heads of a group and the rows
+   of a tile share each read of K and V. Slices exist so that one row keeps all threads busy; their partial sums are merged at
+   the end. */
 enum {
     TILE_VECTORS = 24, /* (row, head) pairs of a tile, about */
     TASKS_PER_THREAD = 4,
@@ -18,9 +19,9 @@ enum {
 };
 
 typedef struct {
-    float *q; /* [vectors][head_dim] */
-    float *w; /* [vectors][DW_BLOCK] scores, then weights */
-    float *o; /* [vectors][head_dim] */
+    float *q;          /* [vectors][head_dim] */
+    float *w;          /* [vectors][DW_BLOCK] scores, then weights */
+    float *o;          /* [vectors][head_dim] */
     float *sum;        /* [vectors] sums of weights of one block */
     int32_t *exponent; /* [vectors] */
 } scratch;
@@ -116,8 +117,8 @@ static int64_t *partial_at(const dw_scan *scan, int64_t slice, int64_t row, int6
 }
 
 /* One block for the rows t0 .. t0 + rows - 1, all of which see some of it. s->q starts at row t0. */
-static void scan_block(dw_scan *scan, const scratch *s, const float *q, int64_t kv_head, int64_t slice, dw_block_slot block, int64_t t0,
-                       int64_t rows)
+static void scan_block(dw_scan *scan, const scratch *s, const float *q, int64_t kv_head, int64_t slice, dw_block_slot block,
+                       int64_t t0, int64_t rows)
 {
     const dw_shard_config *shape = dw_shard_shape(scan->shard);
     const int d = (int)scan->head_dim;
@@ -138,7 +139,8 @@ static void scan_block(dw_scan *scan, const scratch *s, const float *q, int64_t 
             return;
         }
     }
-    scan->kernels->values[shape->value_type](s->o, s->w, vectors, dw_shard_values(scan->shard, scan->layer, kv_head, block), d, 0, last);
+    scan->kernels->values[shape->value_type](s->o, s->w, vectors, dw_shard_values(scan->shard, scan->layer, kv_head, block), d,
+                                             0, last);
     for (int i = 0; i < vectors; i++) {
         int64_t *partial = partial_at(scan, slice, t0 + i / scan->group, kv_head * scan->group + i % scan->group);
         dw_partial_add(scan->kernels, partial, d + 1, s->exponent[i], s->o + (int64_t)i * d, s->sum[i],
@@ -170,7 +172,8 @@ static void scan_task(void *context, int64_t task, int thread)
         const int64_t blind = start - (scan->queries->first + t0); /* leading rows that see nothing of this block */
         const int64_t skip = blind > 0 ? blind : 0;
         if (start >= end) break;
-        scan_block(scan, s, s->q + skip * scan->group * scan->head_dim, kv_head, slice, (dw_block_slot){b}, t0 + skip, rows - skip);
+        scan_block(scan, s, s->q + skip * scan->group * scan->head_dim, kv_head, slice, (dw_block_slot){b}, t0 + skip,
+                   rows - skip);
     }
 }
 
@@ -207,8 +210,8 @@ dw_status dw_scan_dense(dw_scan *scan, const dw_shard *shard, int64_t layer, con
     dw_pool_run(scan->pool, tasks * scan->slices, scan_task, scan);
     if (scan->slices > 1) dw_pool_run(scan->pool, queries->rows, merge_task, scan);
     if (atomic_load(&scan->bad_head) >= 0) {
-        return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: attention score is not a number or out of range", (long long)layer,
-                       (long long)atomic_load(&scan->bad_head));
+        return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: attention score is not a number or out of range",
+                       (long long)layer, (long long)atomic_load(&scan->bad_head));
     }
     return DW_OK;
 }

@@ -9,8 +9,8 @@
 typedef struct {
     int64_t rows;
     dw_pos first;
-    const float *q;   /* row t: [heads][head_dim] f32 at q + t * stride, natural units (not scaled) */
-    int64_t stride;   /* floats */
+    const float *q; /* row t: [heads][head_dim] f32 at q + t * stride, natural units (not scaled) */
+    int64_t stride; /* floats */
 } dw_queries;
 
 /* log2(e) / sqrt(head_dim): raw scores times this are bits. */
@@ -22,8 +22,8 @@ dw_status dw_scan_create(dw_scan **out, const dw_kernels *kernels, dw_pool *pool
                          int64_t max_rows, dw_error *err);
 void dw_scan_destroy(dw_scan *scan);
 
-/* partials: [rows][heads][dw_partial_words(head_dim + 1)], the last channel being the sum of weights. value_exponent: [kv_heads].
-   DW_RUNTIME when a score is not a number or out of range (names layer and head). */
+/* partials: [rows][heads][dw_partial_words(head_dim + 1)], the last channel being the sum of weights. value_exponent:
+   [kv_heads]. DW_RUNTIME when a score is not a number or out of range (names layer and head). */
 dw_status dw_scan_dense(dw_scan *scan, const dw_shard *shard, int64_t layer, const dw_queries *queries,
                         const int32_t *value_exponent, int64_t *partials, dw_error *err);
 

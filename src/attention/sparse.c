@@ -10,9 +10,9 @@
 typedef struct {
     dw_candidate *set;    /* the set of one head, by position */
     dw_candidate *sorted; /* its best keys by position */
-    char *values;      /* [DW_BLOCK][value_bytes] V rows of the selected keys of one block */
-    int64_t *partial;  /* [dw_partial_words(head_dim + 1)] */
-    float *o;          /* [head_dim] */
+    char *values;         /* [DW_BLOCK][value_bytes] V rows of the selected keys of one block */
+    int64_t *partial;     /* [dw_partial_words(head_dim + 1)] */
+    float *o;             /* [head_dim] */
 } scratch;
 
 struct dw_sparse {
@@ -52,7 +52,8 @@ dw_status dw_sparse_create(dw_sparse **out, const dw_kernels *kernels, dw_pool *
         scratch *s = &sparse->thread[i];
         DW_TRY_GOTO(status, DW_ALLOC(&s->set, shape->positions_capacity, "attention scratch", err), failed);
         DW_TRY_GOTO(status, DW_ALLOC(&s->sorted, shape->keys, "attention scratch", err), failed);
-        DW_TRY_GOTO(status, dw_alloc_bytes((void **)&s->values, DW_BLOCK, shape->value_bytes, "attention scratch", err), failed);
+        DW_TRY_GOTO(status, dw_alloc_bytes((void **)&s->values, DW_BLOCK, shape->value_bytes, "attention scratch", err),
+                    failed);
         DW_TRY_GOTO(status, DW_ALLOC(&s->partial, dw_partial_words(config->head_dim + 1), "attention scratch", err), failed);
         DW_TRY_GOTO(status, DW_ALLOC(&s->o, config->head_dim, "attention scratch", err), failed);
     }
@@ -107,8 +108,8 @@ static int64_t build_set(const dw_proposal *section, int64_t i, dw_candidate *so
 }
 
 /* Adds the selected keys of one block. Skipping the others is the same as adding them with weight +0. */
-static void add_block(const dw_sparse *sparse, const scratch *s, const dw_proposal *section, const dw_candidate *set, int64_t count,
-                      int32_t value_exponent)
+static void add_block(const dw_sparse *sparse, const scratch *s, const dw_proposal *section, const dw_candidate *set,
+                      int64_t count, int32_t value_exponent)
 {
     const int64_t value_bytes = sparse->shape->value_bytes;
     float scores[DW_BLOCK] = {0};
@@ -130,8 +131,8 @@ static void add_block(const dw_sparse *sparse, const scratch *s, const dw_propos
     dw_partial_add(sparse->kernels, s->partial, sparse->head_dim + 1, exponent, s->o, sum, value_exponent);
 }
 
-static dw_interval omitted_mass(const dw_sparse *sparse, const dw_proposal *section, int64_t i, const float *q, const int64_t *kept,
-                                int64_t set_size)
+static dw_interval omitted_mass(const dw_sparse *sparse, const dw_proposal *section, int64_t i, const float *q,
+                                const int64_t *kept, int64_t set_size)
 {
     const int64_t d = sparse->head_dim;
     int64_t all_exponent;
@@ -168,8 +169,8 @@ static void head_task(void *context, int64_t head, int thread)
     sparse->omitted[head] = omitted_mass(sparse, section, head % group, sparse->q + head * d, s->partial, count);
 }
 
-void dw_sparse_attend(dw_sparse *sparse, dw_pos position, const float *q, const int32_t *value_exponent, void *message, float *out,
-                      dw_interval *omitted)
+void dw_sparse_attend(dw_sparse *sparse, dw_pos position, const float *q, const int32_t *value_exponent, void *message,
+                      float *out, dw_interval *omitted)
 {
     char *at = message;
     for (int64_t g = 0; g < sparse->shape->kv_heads; g++) {

@@ -1,5 +1,5 @@
-/* Exact attention over a condensate set, on the coordinator: the definition of dense attention over the same absolute blocks, with the
-   weights of unselected keys +0. A set that holds every visible key gives dense attention's bits. Local. */
+/* Exact attention over a condensate set, on the coordinator: the definition of dense attention over the same absolute blocks,
+   with the weights of unselected keys +0. A set that holds every visible key gives dense attention's bits. Local. */
 #ifndef DW_ATTENTION_SPARSE_H
 #define DW_ATTENTION_SPARSE_H
 
@@ -16,7 +16,7 @@ void dw_sparse_destroy(dw_sparse *sparse);
 
 /* message: the proposals of all ranks merged, for the row at `position` with queries q [heads][head_dim].
    out: [heads][head_dim]; omitted: [heads], the mass outside the set. value_exponent: [kv_heads]. */
-void dw_sparse_attend(dw_sparse *sparse, dw_pos position, const float *q, const int32_t *value_exponent, void *message, float *out,
-                      dw_interval *omitted);
+void dw_sparse_attend(dw_sparse *sparse, dw_pos position, const float *q, const int32_t *value_exponent, void *message,
+                      float *out, dw_interval *omitted);
 
 #endif

@@ -27,17 +27,17 @@ dw_status dw_fail(dw_error *err, dw_status status, const char *format, ...) __at
 dw_status dw_fail_context(dw_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Returns from the calling function when call fails. */
-#define DW_TRY(call)                                   \
-    do {                                               \
-        const dw_status dw_try_status = (call);        \
-        if (dw_try_status != DW_OK) return dw_try_status; \
+#define DW_TRY(call)                                                                                                           \
+    do {                                                                                                                       \
+        const dw_status dw_try_status = (call);                                                                                \
+        if (dw_try_status != DW_OK) return dw_try_status;                                                                      \
     } while (0)
 
 /* Jumps to label when call fails; status (a dw_status variable of the caller) then holds why. */
-#define DW_TRY_GOTO(status, call, label)        \
-    do {                                        \
-        (status) = (call);                      \
-        if ((status) != DW_OK) goto label;      \
+#define DW_TRY_GOTO(status, call, label)                                                                                       \
+    do {                                                                                                                       \
+        (status) = (call);                                                                                                     \
+        if ((status) != DW_OK) goto label;                                                                                     \
     } while (0)
 
 #endif

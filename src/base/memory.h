@@ -11,13 +11,14 @@
 dw_status dw_alloc_bytes(void **out, int64_t count, int64_t size, const char *what, dw_error *err);
 
 /* DW_ALLOC(&array, n, "name", err) for a typed pointer. (clang-tidy suspects the size of an array of pointers.) */
-#define DW_ALLOC(pointer, count, what, err) \
-    dw_alloc_bytes((void **)(pointer), (count), (int64_t)sizeof **(pointer), (what), (err)) /* NOLINT(bugprone-sizeof-expression) */
+#define DW_ALLOC(pointer, count, what, err)                                                                                    \
+    dw_alloc_bytes((void **)(pointer), (count), (int64_t)sizeof **(pointer), (what),                                           \
+                   (err)) /* NOLINT(bugprone-sizeof-expression) */
 
 /* Grows *array (count_of_elements *capacity) so that it holds at least needed elements, keeping what is there; the new
    part is zeroed. *array may be NULL with *capacity 0. On failure nothing changes. */
 dw_status dw_grow_bytes(void **array, int64_t *capacity, int64_t needed, int64_t size, const char *what, dw_error *err);
-#define DW_GROW(array, capacity, needed, what, err) \
+#define DW_GROW(array, capacity, needed, what, err)                                                                            \
     dw_grow_bytes((void **)(array), (capacity), (needed), (int64_t)sizeof **(array), (what), (err))
 
 void dw_free(void *pointer);

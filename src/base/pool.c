@@ -17,10 +17,10 @@ typedef struct {
     int index;
 } worker;
 
-/* A run is over when all its tasks are done, not when all workers have looked at it: a worker that the system has not scheduled yet
-   holds nobody up. `ticket` is (run number << TASK_BITS) | tasks not yet taken. A thread takes a task by lowering it with a
-   compare-and-swap, which succeeds only while that very run has tasks left; the run can not end before the thread has done its task,
-   so run, context and tasks stay valid for it. */
+/* A run is over when all its tasks are done, not when all workers have looked at it: a worker that the system has not scheduled
+   yet holds nobody up. `ticket` is (run number << TASK_BITS) | tasks not yet taken. A thread takes a task by lowering it with a
+   compare-and-swap, which succeeds only while that very run has tasks left; the run can not end before the thread has done its
+   task, so run, context and tasks stay valid for it. */
 struct dw_pool {
     int threads;
     int spin;
@@ -61,7 +61,8 @@ static void take_tasks(dw_pool *pool, int thread)
 {
     uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     while ((ticket & TASK_MASK) != 0) {
-        if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1, memory_order_acq_rel, memory_order_acquire)) {
+        if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1, memory_order_acq_rel,
+                                                   memory_order_acquire)) {
             continue;
         }
         pool->run(pool->context, pool->tasks - (int64_t)(ticket & TASK_MASK), thread);

@@ -1,5 +1,5 @@
-/* Elementary functions in double whose bits are the same on every machine (those of libm are not), good to a few units in the last
-   place. For set-up work and sampling: rotary angles, random numbers. Not for inner loops. */
+/* Elementary functions in double whose bits are the same on every machine (those of libm are not), good to a few units in the
+   last place. For set-up work and sampling: rotary angles, random numbers. Not for inner loops. */
 #ifndef DW_BASE_PRECISE_H
 #define DW_BASE_PRECISE_H
 

@@ -57,7 +57,8 @@ dw_status dw_shard_create(dw_shard **out, const dw_shard_config *config, dw_erro
     shard->value_block_bytes = block_bytes(config, config->value_type);
     count = config->layers * config->kv_heads * shard->blocks;
     DW_TRY_GOTO(status, dw_alloc_bytes((void **)&shard->keys, count, shard->key_block_bytes, "KV cache (keys)", err), failed);
-    DW_TRY_GOTO(status, dw_alloc_bytes((void **)&shard->values, count, shard->value_block_bytes, "KV cache (values)", err), failed);
+    DW_TRY_GOTO(status, dw_alloc_bytes((void **)&shard->values, count, shard->value_block_bytes, "KV cache (values)", err),
+                failed);
     DW_TRY_GOTO(status, DW_ALLOC(&shard->key_norms, count * DW_BLOCK, "KV cache (key norms)", err), failed);
     DW_TRY_GOTO(status, DW_ALLOC(&shard->block_norms, count, "KV cache (key norms)", err), failed);
     *out = shard;
@@ -151,8 +152,8 @@ void dw_shard_put(dw_shard *shard, int64_t layer, int64_t kv_head, dw_pos positi
     float wide[DW_MAX_HEAD_DIM];
     if (block % config->ranks != config->rank) return;
     for (int64_t c = 0; c < d; c++) memcpy(keys + c * DW_BLOCK * key_bytes, key + c * key_bytes, (size_t)key_bytes);
-    memcpy(shard->values + index * shard->value_block_bytes + offset * value_bytes, (const char *)value_row + kv_head * value_bytes,
-           (size_t)value_bytes);
+    memcpy(shard->values + index * shard->value_block_bytes + offset * value_bytes,
+           (const char *)value_row + kv_head * value_bytes, (size_t)value_bytes);
     dw_cache_widen(wide, key, d, config->key_type);
     shard->key_norms[index * DW_BLOCK + offset] = norm_bound(wide, d);
     shard->block_norms[index] = largest_norm(shard->key_norms + index * DW_BLOCK, DW_BLOCK);

@@ -1,6 +1,6 @@
-/* One rank's share of the KV cache. Positions are dealt to ranks block-cyclically in blocks of 64 (absolute positions): block b lies
-   on rank b mod N as its local block b / N. Keys of a block lie channel-major, [head_dim][64], so that scores run SIMD across keys;
-   values lie [64][head_dim], so that weighted sums run SIMD across channels. Local. */
+/* One rank's share of the KV cache. Positions are dealt to ranks block-cyclically in blocks of 64 (absolute positions): block b
+   lies on rank b mod N as its local block b / N. Keys of a block lie channel-major, [head_dim][64], so that scores run SIMD
+   across keys; values lie [64][head_dim], so that weighted sums run SIMD across channels. Local. */
 #ifndef DW_CACHE_SHARD_H
 #define DW_CACHE_SHARD_H
 
@@ -9,8 +9,10 @@
 #include "base/error.h"
 #include "kernels/kernels.h"
 
-typedef int64_t dw_pos;                         /* position in the sequence, global */
-typedef struct { int64_t index; } dw_block_slot; /* block of this shard, local */
+typedef int64_t dw_pos; /* position in the sequence, global */
+typedef struct {
+    int64_t index;
+} dw_block_slot; /* block of this shard, local */
 
 typedef struct {
     int64_t layers;
@@ -41,8 +43,8 @@ void dw_cache_widen(float *out, const void *x, int64_t n, dw_type type);
 int64_t dw_shard_key_row_bytes(const dw_shard_config *config);
 int64_t dw_shard_value_row_bytes(const dw_shard_config *config);
 
-/* Stores one KV head of the K and V rows (in cache type, as above, all heads) of one position if it lies on this rank, else does
-   nothing. An old row at the position is overwritten. position < context. Threads may store different heads at once. */
+/* Stores one KV head of the K and V rows (in cache type, as above, all heads) of one position if it lies on this rank, else
+   does nothing. An old row at the position is overwritten. position < context. Threads may store different heads at once. */
 void dw_shard_put(dw_shard *shard, int64_t layer, int64_t kv_head, dw_pos position, const void *key_row, const void *value_row);
 
 /* Blocks of this shard that hold positions below `positions`. */

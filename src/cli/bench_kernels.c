@@ -11,10 +11,10 @@
 #include "kernels/roof.h"
 
 enum {
-    INPUTS = 1280,     /* of a linear layer */
-    OUTPUTS = 128,     /* of one call of linear[] */
-    PANEL = 32,        /* outputs of one call of linear_tile, which lie in the L2 cache */
-    TILE_ROWS = 512,   /* rows of it */
+    INPUTS = 1280,   /* of a linear layer */
+    OUTPUTS = 128,   /* of one call of linear[] */
+    PANEL = 32,      /* outputs of one call of linear_tile, which lie in the L2 cache */
+    TILE_ROWS = 512, /* rows of it */
     TILE_STRIDE = INPUTS + DW_LANES,
     HEAD_DIM = 64,
     MOST_VECTORS = 24, /* (row, head) pairs that share a block of K and V in prefill */
@@ -29,8 +29,8 @@ static const double least_seconds = 0.05; /* of the passes of one kernel */
 
 /* Scratch of one thread. */
 typedef struct {
-    float in[CACHED];                          /* numbers between 0 and 1 */
-    float out[TILE_ROWS * PANEL];              /* as long as the longest output of a task */
+    float in[CACHED];             /* numbers between 0 and 1 */
+    float out[TILE_ROWS * PANEL]; /* as long as the longest output of a task */
     int64_t limbs[2][HEAD_DIM];
     float panel[PANEL * TILE_STRIDE];
 } scratch;
@@ -63,10 +63,10 @@ typedef struct {
 struct bench {
     dw_rank *rank;
     dw_cold_memory memory;
-    scratch *scratch; /* [threads] */
-    float *x;         /* [TILE_ROWS][INPUTS] activations, between 0 and 1 */
-    double roofs[ROOFS];   /* bytes and operations a second of all threads */
-    double fma_of[ISAS];   /* operations a second in each instruction set; 0: not of this CPU */
+    scratch *scratch;    /* [threads] */
+    float *x;            /* [TILE_ROWS][INPUTS] activations, between 0 and 1 */
+    double roofs[ROOFS]; /* bytes and operations a second of all threads */
+    double fma_of[ISAS]; /* operations a second in each instruction set; 0: not of this CPU */
     result results[MOST_RESULTS];
     int64_t count;
 

@@ -81,11 +81,11 @@ dw_status dw_generation_json(const dw_rank *rank, const dw_generation *done, dw_
     json_t *text = done->text == NULL ? json_null() : json_stringn(done->text, (size_t)done->text_length);
     return dw_print_json(
         json_pack("{s:s, s:o, s:s, s:i, s:i, s:I, s:i, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "dewpoint", DW_VERSION, "model",
-                  dw_json_text(path, (int64_t)strlen(path)), "family", rank->model->family->name, "ranks", rank->transport->size,
-                  "threads", dw_pool_threads(rank->pool), "prompt_tokens", (json_int_t)done->prompt_tokens,
-                  "restored_tokens", 0, "tokens", tokens_json(done), "text", text, "stop_reason", done->stop_reason,
-                  "attention", attention_json(rank->options, done), "timings", timings_json(rank, done), "memory",
-                  memory_json(rank, done->memory), "traffic", traffic_json(rank, done)),
+                  dw_json_text(path, (int64_t)strlen(path)), "family", rank->model->family->name, "ranks",
+                  rank->transport->size, "threads", dw_pool_threads(rank->pool), "prompt_tokens",
+                  (json_int_t)done->prompt_tokens, "restored_tokens", 0, "tokens", tokens_json(done), "text", text,
+                  "stop_reason", done->stop_reason, "attention", attention_json(rank->options, done), "timings",
+                  timings_json(rank, done), "memory", memory_json(rank, done->memory), "traffic", traffic_json(rank, done)),
         err);
 }
 
@@ -137,8 +137,8 @@ void dw_print_machine(const dw_rank *rank, const dw_rank_memory *memory)
         hosts += !seen;
     }
     fprintf(stderr, "dewpoint %s (gcc %s), ranks %d on hosts %d\n", DW_VERSION, __VERSION__, rank->transport->size, hosts);
-    fprintf(stderr, "%5s %-20s %7s %-7s %10s %10s %10s %10s\n", "rank", "host", "threads", "kernels", "weights", "kv", "buffers",
-            "peak rss");
+    fprintf(stderr, "%5s %-20s %7s %-7s %10s %10s %10s %10s\n", "rank", "host", "threads", "kernels", "weights", "kv",
+            "buffers", "peak rss");
     for (int r = 0; r < rank->transport->size; r++) {
         const dw_rank_memory *m = &memory[r];
         fprintf(stderr, "%5d %-20s %7d %-7s %10s %10s %10s %10s\n", m->rank, m->host, m->threads, m->kernels,

@@ -14,9 +14,9 @@ typedef struct {
 
     double prefill_seconds;
     double decode_seconds;
-    int64_t passes;       /* decode passes: one for each token but the last */
-    dw_times times;       /* of these passes, rank 0 */
-    dw_traffic traffic;   /* of these passes, all ranks */
+    int64_t passes;     /* decode passes: one for each token but the last */
+    dw_times times;     /* of these passes, rank 0 */
+    dw_traffic traffic; /* of these passes, all ranks */
     dw_omitted omitted;
     const dw_rank_memory *memory; /* [ranks] */
 } dw_generation;

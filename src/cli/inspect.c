@@ -48,13 +48,13 @@ typedef struct {
     double rope_base;
     type_row *types;
     int64_t type_count;
-    int64_t elements; /* of all tensors */
-    int64_t weights;  /* bytes of all tensors */
+    int64_t elements;    /* of all tensors */
+    int64_t weights;     /* bytes of all tensors */
     int64_t token_bytes; /* K and V of one position */
-    int64_t context;  /* -1: no KV cache can be planned */
-    place *places;    /* [ranks] */
-    int64_t *kv;      /* [ranks] */
-    host_row *hosts;  /* [host_count] */
+    int64_t context;     /* -1: no KV cache can be planned */
+    place *places;       /* [ranks] */
+    int64_t *kv;         /* [ranks] */
+    host_row *hosts;     /* [host_count] */
     int host_count;
 } view;
 
@@ -210,8 +210,8 @@ static void plan_memory(view *v)
 {
     const dw_options *options = v->rank->options;
     for (int r = 0; r < v->rank->transport->size; r++) {
-        const dw_shard_config shape = {v->layers,  v->kv_heads, v->head_dim, options->key_type, options->value_type,
-                                       v->context, r,           v->rank->transport->size};
+        const dw_shard_config shape = {v->layers,           v->kv_heads, v->head_dim, options->key_type,
+                                       options->value_type, v->context,  r,           v->rank->transport->size};
         host_row *host = host_named(v, v->places[r].host);
         v->kv[r] = dw_shard_bytes(&shape);
         host->ranks++;
@@ -271,8 +271,8 @@ static json_t *types_json(const view *v)
     json_t *array = json_array();
     for (int64_t t = 0; array != NULL && t < v->type_count; t++) {
         const type_row *row = &v->types[t];
-        array = append(array, json_pack("{s:s?, s:I, s:I, s:I, s:I, s:b}", "type", row->name, "id", (json_int_t)row->id, "tensors",
-                                        (json_int_t)row->tensors, "parameters", (json_int_t)row->elements, "bytes",
+        array = append(array, json_pack("{s:s?, s:I, s:I, s:I, s:I, s:b}", "type", row->name, "id", (json_int_t)row->id,
+                                        "tensors", (json_int_t)row->tensors, "parameters", (json_int_t)row->elements, "bytes",
                                         (json_int_t)row->bytes, "supported", row->supported));
     }
     return array;
@@ -286,8 +286,8 @@ static json_t *tensors_json(const view *v)
         const dw_string name = dw_gguf_tensor_name(v->file, t);
         json_t *shape = json_array();
         for (int d = 0; shape != NULL && d < info.dims; d++) shape = append(shape, json_integer((json_int_t)info.shape[d]));
-        array = append(array, json_pack("{s:o, s:s?, s:o, s:I}", "name", dw_json_text(name.data, name.length), "type", info.type,
-                                        "shape", shape, "bytes", (json_int_t)info.bytes));
+        array = append(array, json_pack("{s:o, s:s?, s:o, s:I}", "name", dw_json_text(name.data, name.length), "type",
+                                        info.type, "shape", shape, "bytes", (json_int_t)info.bytes));
     }
     return array;
 }
@@ -346,9 +346,9 @@ static json_t *condensate_json(const view *v)
     working_set c;
     if (v->context < 0 || v->heads < 0) return json_null();
     c = condensate(v);
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "anchor", (json_int_t)c.anchor, "window", (json_int_t)c.window, "keys",
-                     (json_int_t)c.keys, "positions", (json_int_t)c.positions, "bytes", (json_int_t)c.bytes, "full_bytes",
-                     (json_int_t)c.full, "share", (double)c.bytes / (double)c.full);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "anchor", (json_int_t)c.anchor, "window", (json_int_t)c.window,
+                     "keys", (json_int_t)c.keys, "positions", (json_int_t)c.positions, "bytes", (json_int_t)c.bytes,
+                     "full_bytes", (json_int_t)c.full, "share", (double)c.bytes / (double)c.full);
 }
 
 static json_t *kv_json(const view *v)
@@ -372,8 +372,9 @@ static dw_status print_json(const view *v, dw_error *err)
         number(v->layers), "hidden", number(v->hidden), "feed_forward", number(v->feed_forward), "heads", number(v->heads),
         "kv_heads", number(v->kv_heads), "head_dim", number(v->head_dim), "vocabulary", number(v->vocabulary), "context",
         number(v->trained), "rope_base", rope_base, "tokenizer", text_or_null(tokenizer.text));
-    json_t *rest = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "types", types_json(v), "kv", kv_json(v), "memory", memory_json(v),
-                             "condensate", condensate_json(v), "tensors", tensors_json(v), "metadata", metadata_json(v));
+    json_t *rest = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "types", types_json(v), "kv", kv_json(v), "memory",
+                             memory_json(v), "condensate", condensate_json(v), "tensors", tensors_json(v), "metadata",
+                             metadata_json(v));
     if (json_object_update(object, rest) != 0) {
         json_decref(object);
         object = NULL;
@@ -439,7 +440,8 @@ static void print_types(const view *v)
 static void print_condensate(const view *v)
 {
     const working_set c = condensate(v);
-    printf("condensate  %lld + %lld + %lld: at most %lld of %lld positions a head; K and V of these for all heads and layers are\n",
+    printf("condensate  %lld + %lld + %lld: at most %lld of %lld positions a head; K and V of these for all heads and layers "
+           "are\n",
            (long long)c.anchor, (long long)c.window, (long long)c.keys, (long long)c.positions, (long long)v->context);
     printf("            at most %s of the %s of all positions (%.1f %%)\n", dw_size_of(c.bytes).text, dw_size_of(c.full).text,
            100 * (double)c.bytes / (double)c.full);
@@ -490,7 +492,8 @@ static void print_directory(const view *v)
     printf("\ntensors\n");
     for (int64_t t = 0; t < dw_gguf_tensors(v->file); t++) {
         const dw_gguf_tensor_info info = dw_gguf_tensor_at(v->file, t);
-        printf("  %-44s %-8s", dw_gguf_printable(dw_gguf_tensor_name(v->file, t)).text, info.type == NULL ? "unknown" : info.type);
+        printf("  %-44s %-8s", dw_gguf_printable(dw_gguf_tensor_name(v->file, t)).text,
+               info.type == NULL ? "unknown" : info.type);
         for (int d = 0; d < info.dims; d++) printf("%s%lld", d == 0 ? " " : " x ", (long long)info.shape[d]);
         printf("\n");
     }

@@ -22,7 +22,7 @@ typedef struct {
     int64_t capacity;
     int64_t *rows; /* [row_count] the same, ascending and each once */
     int64_t row_count;
-    float *logits; /* [row_count][vocabulary] */
+    float *logits;          /* [row_count][vocabulary] */
     dw_rank_memory *memory; /* [ranks] */
 } run;
 

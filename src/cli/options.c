@@ -43,8 +43,8 @@ typedef struct option_row option_row;
 typedef dw_status option_reader(dw_options *options, const option_row *row, const char *value, dw_error *err);
 
 struct option_row {
-    const char *name;     /* without "--" */
-    char letter;          /* of the short form, or 0 */
+    const char *name;  /* without "--" */
+    char letter;       /* of the short form, or 0 */
     unsigned commands; /* that take it; ALL: the program itself as well */
     option_kind kind;
     size_t offset;        /* of an int (FLAG), const char * (TEXT), int64_t (INTEGER) or double (REAL) */
@@ -75,6 +75,7 @@ enum {
 };
 
 /* Rows: name, short letter or 0, commands that take it, ..., help. */
+/* clang-format off */
 #define FLAG_OPTION(name, letter, commands, field, help) {name, letter, commands, FLAG, FIELD(field), 0, 0, NULL, NULL, help}
 #define TEXT_OPTION(name, letter, commands, field, argument, help) \
     {name, letter, commands, TEXT, FIELD(field), 0, 0, NULL, argument, help}
@@ -82,6 +83,7 @@ enum {
     {name, letter, commands, kind, FIELD(field), low, high, NULL, argument, help}
 #define OTHER_OPTION(name, letter, commands, read, argument, help) \
     {name, letter, commands, OTHER, 0, 0, 0, read, argument, help}
+/* clang-format on */
 
 static const option_row table[] = {
     TEXT_OPTION("model", 'm', EVERY, model, "MODEL", "the model, a .gguf file"),
@@ -247,8 +249,8 @@ static dw_status read_kv_type(dw_options *options, const option_row *row, const 
         int i = 0;
         while (i < 3 && !is(piece, length, types[i].name)) i++;
         if (i == 3 || count == 2) {
-            return dw_fail(err, DW_USAGE, "--%s '%s' is not a type or a pair K,V; the types are f32, f16 and bf16",
-                           row->name, value);
+            return dw_fail(err, DW_USAGE, "--%s '%s' is not a type or a pair K,V; the types are f32, f16 and bf16", row->name,
+                           value);
         }
         *target[count++] = types[i].type;
     }

@@ -32,8 +32,8 @@ typedef struct {
     int version; /* --version */
 
     const char *model;
-    double rope_base; /* 0: the model's */
-    int64_t threads;  /* per rank; 0: default */
+    double rope_base;        /* 0: the model's */
+    int64_t threads;         /* per rank; 0: default */
     int64_t simulated_ranks; /* 0: not given */
     double deadline;
 
@@ -43,8 +43,8 @@ typedef struct {
     int lossy;
     int parse_special;
 
-    int64_t tokens;  /* -1: until end of text or context */
-    int64_t context; /* 0: default */
+    int64_t tokens;                    /* -1: until end of text or context */
+    int64_t context;                   /* 0: default */
     dw_attention_mode modes[DW_MODES]; /* all but the benches use the first */
     int mode_count;
     dw_policy policy; /* its mode is modes[0] */

@@ -50,8 +50,8 @@ dw_status dw_text_output_add(dw_text_output *output, dw_string bytes, int last, 
     const int64_t known = output->length;
     int64_t stop;
     if (output->stopped) return DW_OK;
-    DW_TRY(dw_utf8_feed(&output->stream, bytes.data, bytes.length, last, &output->text, &output->length, &output->capacity,
-                        err));
+    DW_TRY(
+        dw_utf8_feed(&output->stream, bytes.data, bytes.length, last, &output->text, &output->length, &output->capacity, err));
     stop = find_stop(output, known);
     if (stop >= 0) {
         output->stopped = 1;

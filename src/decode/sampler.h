@@ -1,5 +1,5 @@
-/* The next token from logits. Deterministic: the random number of a candidate is a hash of (seed, position, id), so that the same
-   logits at the same position give the same token whoever asks (Gumbel-max: argmax of logit / temperature + noise). */
+/* The next token from logits. Deterministic: the random number of a candidate is a hash of (seed, position, id), so that the
+   same logits at the same position give the same token whoever asks (Gumbel-max: argmax of logit / temperature + noise). */
 #ifndef DW_DECODE_SAMPLER_H
 #define DW_DECODE_SAMPLER_H
 

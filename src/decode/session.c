@@ -53,7 +53,8 @@ static dw_status check_memory(const dw_session *s, const dw_shard_config *shape,
     const int64_t free_bytes = dw_memory_available();
     if (dw_shard_bytes(shape) <= free_bytes / ranks) return DW_OK;
     return dw_fail(err, DW_RESOURCE,
-                   "a KV cache for %lld positions takes %lld bytes on each of %lld ranks of the host, which has %lld free; use a smaller -c or "
+                   "a KV cache for %lld positions takes %lld bytes on each of %lld ranks of the host, which has %lld free; use "
+                   "a smaller -c or "
                    "more hosts",
                    (long long)shape->context, (long long)dw_shard_bytes(shape), (long long)ranks, (long long)free_bytes);
 }
@@ -62,13 +63,14 @@ static dw_status create_parts(dw_session *s, dw_error *err)
 {
     const dw_model *m = s->model;
     const int ranks = s->transport->size;
-    const dw_shard_config shape = {m->layers, m->kv_heads, m->head_dim, s->config.key_type, s->config.value_type, s->config.context,
-                                   s->transport->rank, ranks};
+    const dw_shard_config shape = {m->layers,         m->kv_heads,        m->head_dim, s->config.key_type, s->config.value_type,
+                                   s->config.context, s->transport->rank, ranks};
     const int64_t share = (s->chunk + ranks - 1) / ranks;
     const int64_t max_own = s->transport->rank == 0 && share < SPARSE_CHUNK ? SPARSE_CHUNK : share;
     const int64_t max_rows = s->chunk > SPARSE_CHUNK ? s->chunk : SPARSE_CHUNK;
     DW_TRY(check_memory(s, &shape, err));
-    DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, s->kernels, &shape, m->heads, max_rows, &s->config.policy, err));
+    DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, s->kernels, &shape, m->heads, max_rows, &s->config.policy,
+                               err));
     DW_TRY(dw_forward_create(&s->forward, m, s->kernels, s->pool, s->attention, max_own, err));
     DW_TRY(DW_ALLOC(&s->ids, max_rows, "session", err));
     DW_TRY(DW_ALLOC(&s->start, ranks + 1, "session", err));
@@ -157,14 +159,15 @@ static dw_status run_rows(dw_session *s, const command *c, dw_error *err)
     } else {
         DW_TRY(dw_broadcast(s->transport, s->ids, c->count * (int64_t)sizeof *s->ids, err));
     }
-    DW_TRY(dw_forward_rows(s->forward, &rows, s->transport->rank, s->ids, c->sparse ? DW_ATTEND_SPARSE : DW_ATTEND_DENSE, c->wanted > 0, &s->omitted,
-                           err));
+    DW_TRY(dw_forward_rows(s->forward, &rows, s->transport->rank, s->ids, c->sparse ? DW_ATTEND_SPARSE : DW_ATTEND_DENSE,
+                           c->wanted > 0, &s->omitted, err));
     DW_TRY(collect_hidden(s, &rows, c->wanted, err));
     s->positions = c->first + c->count;
     return DW_OK;
 }
 
-/* The generator of dw_session_fill: number i of a stream is splitmix64(seed + i), its top 24 bits mapped to [-amplitude, amplitude). */
+/* The generator of dw_session_fill: number i of a stream is splitmix64(seed + i), its top 24 bits mapped to [-amplitude,
+   amplitude). */
 static float fill_number(uint64_t seed, uint64_t i, float amplitude)
 {
     uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15u;
@@ -346,8 +349,11 @@ void dw_session_times(const dw_session *s, dw_times *times)
 {
     dw_attend_times attend;
     dw_attention_times(s->attention, &attend);
-    *times = (dw_times){.linear = dw_forward_linear_seconds(s->forward), .score = attend.score, .reduce = attend.reduce,
-                        .attend = attend.attend, .wait = attend.wait};
+    *times = (dw_times){.linear = dw_forward_linear_seconds(s->forward),
+                        .score = attend.score,
+                        .reduce = attend.reduce,
+                        .attend = attend.attend,
+                        .wait = attend.wait};
 }
 
 void dw_session_omitted(const dw_session *s, dw_omitted *omitted)

@@ -10,7 +10,7 @@
 #include "mpi/transport.h"
 
 typedef struct {
-    int64_t context; /* most positions the cache can hold */
+    int64_t context;    /* most positions the cache can hold */
     dw_type key_type;   /* DW_F32, DW_F16, DW_BF16 */
     dw_type value_type; /* DW_F32, DW_F16, DW_BF16 */
     dw_policy policy;   /* for sparse rows */
@@ -20,11 +20,11 @@ typedef struct {
 
 /* Seconds of rank 0 spent in each part, summed over passes. */
 typedef struct {
-    double linear;  /* linear layers, norms, activations, embedding, head */
-    double score;   /* scanning its own shard: scores, weights, values, candidates */
-    double reduce;  /* sending, receiving, merging */
-    double attend;  /* turning merged partial sums or proposals into outputs */
-    double wait;    /* blocked on other ranks (a part of reduce) */
+    double linear; /* linear layers, norms, activations, embedding, head */
+    double score;  /* scanning its own shard: scores, weights, values, candidates */
+    double reduce; /* sending, receiving, merging */
+    double attend; /* turning merged partial sums or proposals into outputs */
+    double wait;   /* blocked on other ranks (a part of reduce) */
 } dw_times;
 
 /* What one rank runs on, and the bytes that it uses. */
@@ -50,7 +50,8 @@ dw_status dw_session_serve(dw_session *session, dw_error *err);
 
 /* Coordinator. Appends count ids to the sequence. The rows before the last `sparse` ones attend densely, the last `sparse`
    rows (0..count) by config.policy. logits: [wanted][vocabulary] for the last `wanted` rows (0..count), or NULL with 0.
-   DW_USAGE when the context is full or an id is outside the vocabulary; DW_RUNTIME for non-finite values (names layer, head, rank). */
+   DW_USAGE when the context is full or an id is outside the vocabulary; DW_RUNTIME for non-finite values (names layer, head,
+   rank). */
 dw_status dw_session_append(dw_session *session, const int32_t *ids, int64_t count, int64_t sparse, float *logits,
                             int64_t wanted, dw_error *err);
 
@@ -66,7 +67,7 @@ dw_status dw_session_finish(dw_session *session, dw_rank_memory *memory, dw_traf
 
 /* Coordinator, local. */
 int64_t dw_session_positions(const dw_session *session);
-void dw_session_times(const dw_session *session, dw_times *times);      /* since creation */
+void dw_session_times(const dw_session *session, dw_times *times);       /* since creation */
 void dw_session_omitted(const dw_session *session, dw_omitted *omitted); /* since creation */
 
 /* Coordinator: traffic of all ranks so far (one small gather). */

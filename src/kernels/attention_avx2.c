@@ -20,7 +20,8 @@ INLINE __m256 load8(const void *array, int64_t i, dw_type type)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-INLINE void scores_rows(float *out, const float *q, int64_t q_stride, const void *k, int d, int key0, dw_type type, const int rows)
+INLINE void scores_rows(float *out, const float *q, int64_t q_stride, const void *k, int d, int key0, dw_type type,
+                        const int rows)
 {
     __m256 acc[ROWS][WIDTH];
 #pragma GCC unroll 2
@@ -86,7 +87,8 @@ float dw_weights_avx2(float *w, const float *s, float scale, uint64_t mask, int3
     __m256 best[2] = {lowest, lowest};
     __m256 total[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
     for (int64_t j = 0; j < 8; j++) {
-        best[j & 1] = _mm256_max_ps(best[j & 1], _mm256_blendv_ps(lowest, _mm256_loadu_ps(s + 8 * j), expand_mask(mask >> 8 * j)));
+        best[j & 1] = _mm256_max_ps(best[j & 1],
+                                    _mm256_blendv_ps(lowest, _mm256_loadu_ps(s + 8 * j), expand_mask(mask >> 8 * j)));
     }
     _mm256_storeu_ps(maxima, best[0]);
     _mm256_storeu_ps(maxima + 8, best[1]);
@@ -104,8 +106,8 @@ float dw_weights_avx2(float *w, const float *s, float scale, uint64_t mask, int3
     return top;
 }
 
-INLINE void values_rows(float *out, const float *w, const void *v, int d, int c, int first, int last, dw_type type, const int rows,
-                        const int width)
+INLINE void values_rows(float *out, const float *w, const void *v, int d, int c, int first, int last, dw_type type,
+                        const int rows, const int width)
 {
     __m256 acc[ROWS][WIDTH];
 #pragma GCC unroll 2
@@ -148,7 +150,8 @@ INLINE void values_panel(float *out, const float *w, const void *v, int d, int f
 
 INLINE void values(float *out, const float *w, int n, const void *v, int d, int first, int last, dw_type type)
 {
-    for (; n >= ROWS; n -= ROWS, w += (int64_t)ROWS * DW_BLOCK, out += (int64_t)ROWS * d) values_panel(out, w, v, d, first, last, type, ROWS);
+    for (; n >= ROWS; n -= ROWS, w += (int64_t)ROWS * DW_BLOCK, out += (int64_t)ROWS * d)
+        values_panel(out, w, v, d, first, last, type, ROWS);
     if (n == 1) values_panel(out, w, v, d, first, last, type, 1);
 }
 

@@ -49,7 +49,8 @@ INLINE void scores_rows(float *out, const float *q, int64_t q_stride, const void
 
 INLINE void scores(float *out, const float *q, int64_t q_stride, int n, const void *k, int d, dw_type type)
 {
-    for (; n >= ROWS; n -= ROWS, q += ROWS * q_stride, out += (int64_t)ROWS * DW_BLOCK) scores_rows(out, q, q_stride, k, d, type, ROWS);
+    for (; n >= ROWS; n -= ROWS, q += ROWS * q_stride, out += (int64_t)ROWS * DW_BLOCK)
+        scores_rows(out, q, q_stride, k, d, type, ROWS);
     switch (n) {
     case 5: scores_rows(out, q, q_stride, k, d, type, 5); break;
     case 4: scores_rows(out, q, q_stride, k, d, type, 4); break;
@@ -94,8 +95,8 @@ float dw_weights_avx512(float *w, const float *s, float scale, uint64_t mask, in
     return top;
 }
 
-INLINE void values_rows(float *out, const float *w, const void *v, int d, int c, int first, int last, dw_type type, const int rows,
-                        const int width)
+INLINE void values_rows(float *out, const float *w, const void *v, int d, int c, int first, int last, dw_type type,
+                        const int rows, const int width)
 {
     __m512 acc[ROWS][WIDTH];
 #pragma GCC unroll 6
@@ -138,7 +139,8 @@ INLINE void values_panel(float *out, const float *w, const void *v, int d, int f
 
 INLINE void values(float *out, const float *w, int n, const void *v, int d, int first, int last, dw_type type)
 {
-    for (; n >= ROWS; n -= ROWS, w += (int64_t)ROWS * DW_BLOCK, out += (int64_t)ROWS * d) values_panel(out, w, v, d, first, last, type, ROWS);
+    for (; n >= ROWS; n -= ROWS, w += (int64_t)ROWS * DW_BLOCK, out += (int64_t)ROWS * d)
+        values_panel(out, w, v, d, first, last, type, ROWS);
     switch (n) {
     case 5: values_panel(out, w, v, d, first, last, type, 5); break;
     case 4: values_panel(out, w, v, d, first, last, type, 4); break;

@@ -11,7 +11,8 @@ static inline void scores(float *out, const float *q, int64_t q_stride, int n, c
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < DW_BLOCK; j++) {
             float dot = 0.0f;
-            for (int c = 0; c < d; c++) dot = fmaf(q[i * q_stride + c], dw_cache_number(k, (int64_t)c * DW_BLOCK + j, type), dot);
+            for (int c = 0; c < d; c++)
+                dot = fmaf(q[i * q_stride + c], dw_cache_number(k, (int64_t)c * DW_BLOCK + j, type), dot);
             out[i * DW_BLOCK + j] = dot;
         }
     }

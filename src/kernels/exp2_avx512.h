@@ -18,8 +18,8 @@ static inline __m512 dw_exp2_16(__m512 x)
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(DW_EXP2_C2));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(DW_EXP2_C1));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-    return _mm512_castsi512_ps(_mm512_maskz_add_epi32(in_range, _mm512_castps_si512(p),
-                                                      _mm512_slli_epi32(_mm512_cvtps_epi32(r), 23)));
+    return _mm512_castsi512_ps(
+        _mm512_maskz_add_epi32(in_range, _mm512_castps_si512(p), _mm512_slli_epi32(_mm512_cvtps_epi32(r), 23)));
 }
 
 #endif

@@ -57,9 +57,9 @@ typedef struct dw_kernels {
 
     /* Softmax weights of one row of one block. s: [DW_BLOCK] raw scores, scale = log2(e) / sqrt(d); mask bit j: key j counts.
        *exponent = ceil(largest counted s * scale); w[j] = 2^fma(s[j], scale, -*exponent) for counted keys, exactly +0 for
-       the others (in place allowed); *sum = the weights added in DW_LANES lanes (index mod 16), then halves. mask must not be 0.
-       maxima: [DW_LANES] largest counted s[j] with j mod 16 = l, -infinity where there is none. Returns the largest of all (the
-       caller checks that |it * scale| < DW_MAX_SCORE_BITS before it uses the rest). */
+       the others (in place allowed); *sum = the weights added in DW_LANES lanes (index mod 16), then halves. mask must not be
+       0. maxima: [DW_LANES] largest counted s[j] with j mod 16 = l, -infinity where there is none. Returns the largest of all
+       (the caller checks that |it * scale| < DW_MAX_SCORE_BITS before it uses the rest). */
     float (*weights)(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum, float *maxima);
 
     /* out[i * d + c] = sum over the keys j of the block, in order, of w[i * DW_BLOCK + j] * V[j][c]: one FMA chain from +0.

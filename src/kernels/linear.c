@@ -1,5 +1,6 @@
 #include "kernels/linear.h"
 
+#include "base/integers.h"
 #include "base/memory.h"
 
 enum {
@@ -64,21 +65,16 @@ static const char *weights_of(const dw_matrix *w, int64_t output)
     return (const char *)w->data + output * dw_row_bytes(w->type, w->inputs);
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* All rows of a chunk of outputs, from the weights as they are stored. */
 static void run_stored(void *context, int64_t task, int thread)
 {
     const product *p = context;
     const int64_t first = task * p->chunk;
-    const int64_t outputs = smaller(p->chunk, p->w->outputs - first);
+    const int64_t outputs = dw_smaller(p->chunk, p->w->outputs - first);
     (void)thread;
     for (int64_t row = 0; row < p->rows; row += DW_LINEAR_ROWS) {
         p->kernels->linear[p->w->type](p->y + row * p->y_stride + first, p->y_stride, weights_of(p->w, first), outputs,
-                                       p->x + row * p->x_stride, p->x_stride, (int)smaller(DW_LINEAR_ROWS, p->rows - row),
+                                       p->x + row * p->x_stride, p->x_stride, (int)dw_smaller(DW_LINEAR_ROWS, p->rows - row),
                                        p->w->inputs);
     }
 }
@@ -88,7 +84,7 @@ static void run_widened(void *context, int64_t task, int thread)
 {
     const product *p = context;
     const int64_t first = task * p->chunk;
-    const int64_t outputs = smaller(p->chunk, p->w->outputs - first);
+    const int64_t outputs = dw_smaller(p->chunk, p->w->outputs - first);
     const float *panel = (const float *)(const void *)weights_of(p->w, first);
     int64_t stride = p->w->inputs;
     if (p->w->type != DW_F32 || p->w->inputs % DW_LANES != 0) {
@@ -108,7 +104,7 @@ void dw_linear(const dw_kernels *kernels, dw_pool *pool, dw_linear_scratch *scra
     const int few = rows <= FEW_ROWS;
     const int64_t tasks = (int64_t)dw_pool_threads(pool) * TASKS_PER_THREAD;
     const int64_t even = (w->outputs / tasks + OUTPUTS_STEP - 1) / OUTPUTS_STEP * OUTPUTS_STEP;
-    const int64_t chunk = smaller(even > 0 ? even : OUTPUTS_STEP, few ? STORED_OUTPUTS : PANEL);
+    const int64_t chunk = dw_smaller(even > 0 ? even : OUTPUTS_STEP, few ? STORED_OUTPUTS : PANEL);
     product p = {kernels, scratch, y, y_stride, w, x, x_stride, rows, chunk};
     dw_pool_run(pool, (w->outputs + chunk - 1) / chunk, few ? run_stored : run_widened, &p);
 }

@@ -40,7 +40,7 @@ void dw_rope_angles(float *cosine, float *sine, int64_t position, int64_t dims, 
 
 void dw_rope(float *head, const float *cosine, const float *sine, int64_t dims, int halves)
 {
-    const int64_t step = halves ? 1 : 2;            /* from one pair's first number to the next pair's */
+    const int64_t step = halves ? 1 : 2;           /* from one pair's first number to the next pair's */
     const int64_t partner = halves ? dims / 2 : 1; /* from a pair's first number to its second */
     for (int64_t i = 0; i < dims / 2; i++) {
         const float a = head[step * i];

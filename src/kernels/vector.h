@@ -5,19 +5,19 @@
 
 #include <stdint.h>
 
-/* y[i] = (x[i] * s) * gain[i], s = 1 / sqrt(mean of squares + epsilon). The squares are added in 16 lanes (index mod 16), then in
-   halves; mean = sum / n. y: [dw_padded(n)], zeros behind n. y may be x. */
+/* y[i] = (x[i] * s) * gain[i], s = 1 / sqrt(mean of squares + epsilon). The squares are added in 16 lanes (index mod 16), then
+   in halves; mean = sum / n. y: [dw_padded(n)], zeros behind n. y may be x. */
 void dw_rms_norm(float *y, const float *x, const float *gain, int64_t n, float epsilon);
 
 /* y[i] += x[i] */
 void dw_vector_add(float *y, const float *x, int64_t n);
 
-/* Cosines and sines of the rotary angles of one position: angle i = position * base^(-2i/dims), i < dims/2, computed in double and
-   rounded to float: within 2^-25 + position * 2^-51 of the exact value (RoPE, arXiv 2104.09864). */
+/* Cosines and sines of the rotary angles of one position: angle i = position * base^(-2i/dims), i < dims/2, computed in double
+   and rounded to float: within 2^-25 + position * 2^-51 of the exact value (RoPE, arXiv 2104.09864). */
 void dw_rope_angles(float *cosine, float *sine, int64_t position, int64_t dims, double base);
 
-/* Rotates the first dims numbers of one head in place: pair i, (a, b), becomes (a c - b s, a s + b c). Pairs are neighbours (2i, 2i+1), or
-   with `halves` (i, i + dims/2). */
+/* Rotates the first dims numbers of one head in place: pair i, (a, b), becomes (a c - b s, a s + b c). Pairs are neighbours
+   (2i, 2i+1), or with `halves` (i, i + dims/2). */
 void dw_rope(float *head, const float *cosine, const float *sine, int64_t dims, int halves);
 
 /* Largest |x[i]|, or +infinity if any x[i] is infinite or NaN. */

@@ -12,7 +12,8 @@ enum { FAMILIES = sizeof families / sizeof families[0] };
 const dw_family *dw_family_named(const char *name, long long length)
 {
     for (int i = 0; i < FAMILIES; i++) {
-        if ((long long)strlen(families[i].name) == length && memcmp(families[i].name, name, (size_t)length) == 0) return &families[i];
+        if ((long long)strlen(families[i].name) == length && memcmp(families[i].name, name, (size_t)length) == 0)
+            return &families[i];
     }
     return NULL;
 }

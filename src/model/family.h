@@ -2,8 +2,8 @@
 #ifndef DW_MODEL_FAMILY_H
 #define DW_MODEL_FAMILY_H
 
-/* Which numbers of a head rotate together: neighbours (2i, 2i+1), or i and i + dims/2. GGUF files of llama models have their q and k rows
-   permuted for the first, those of others keep the checkpoint's order, which is the second. */
+/* Which numbers of a head rotate together: neighbours (2i, 2i+1), or i and i + dims/2. GGUF files of llama models have their q
+   and k rows permuted for the first, those of others keep the checkpoint's order, which is the second. */
 typedef enum { DW_ROPE_NEIGHBOURS, DW_ROPE_HALVES } dw_rope_pairs;
 
 typedef struct {

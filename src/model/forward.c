@@ -61,8 +61,8 @@ static dw_status create_parts(dw_forward *f, dw_error *err)
     return allocate(f, &f->sine, rows, m->rope_dims / 2, err);
 }
 
-dw_status dw_forward_create(dw_forward **out, const dw_model *model, const dw_kernels *kernels, dw_pool *pool, dw_attention *attention,
-                            int64_t max_own, dw_error *err)
+dw_status dw_forward_create(dw_forward **out, const dw_model *model, const dw_kernels *kernels, dw_pool *pool,
+                            dw_attention *attention, int64_t max_own, dw_error *err)
 {
     dw_forward *f;
     dw_status status;
@@ -102,7 +102,8 @@ void dw_forward_destroy(dw_forward *f)
     dw_free(f);
 }
 
-static void linear(dw_forward *f, float *y, int64_t y_stride, const dw_matrix *w, const float *x, int64_t x_stride, int64_t rows)
+static void linear(dw_forward *f, float *y, int64_t y_stride, const dw_matrix *w, const float *x, int64_t x_stride,
+                   int64_t rows)
 {
     if (rows == 0) return; /* a rank that computes no row of this pass */
     dw_linear(f->kernels, f->pool, f->linear, y, y_stride, w, x, x_stride, rows);
@@ -140,7 +141,8 @@ static void rope_task(void *context, int64_t row, int thread)
         dw_vector_add(k, l->k_bias, m->kv_heads * m->head_dim);
         dw_vector_add(v, l->v_bias, m->kv_heads * m->head_dim);
     }
-    for (int64_t h = 0; f->kind != DW_ATTEND_STORE && h < m->heads; h++) dw_rope(q + h * m->head_dim, cosine, sine, m->rope_dims, halves);
+    for (int64_t h = 0; f->kind != DW_ATTEND_STORE && h < m->heads; h++)
+        dw_rope(q + h * m->head_dim, cosine, sine, m->rope_dims, halves);
     for (int64_t h = 0; h < m->kv_heads; h++) dw_rope(k + h * m->head_dim, cosine, sine, m->rope_dims, halves);
 }
 
@@ -204,8 +206,8 @@ static void embed(dw_forward *f, const dw_rows *rows, int64_t first, int64_t own
     for (int64_t t = 0; t < own; t++) {
         const char *row = (const char *)e->data + ids[first + t] * dw_row_bytes(e->type, e->inputs);
         f->kernels->dequantize[e->type](f->x + t * f->hidden_stride, row, m->hidden);
-        dw_rope_angles(f->cosine + t * (m->rope_dims / 2), f->sine + t * (m->rope_dims / 2), rows->first + first + t, m->rope_dims,
-                       m->rope_base);
+        dw_rope_angles(f->cosine + t * (m->rope_dims / 2), f->sine + t * (m->rope_dims / 2), rows->first + first + t,
+                       m->rope_dims, m->rope_base);
     }
 }
 

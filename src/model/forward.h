@@ -8,14 +8,14 @@
 typedef struct dw_forward dw_forward;
 
 /* Local. Buffers for max_own rows on this rank. All pointers are borrowed. */
-dw_status dw_forward_create(dw_forward **out, const dw_model *model, const dw_kernels *kernels, dw_pool *pool, dw_attention *attention,
-                            int64_t max_own, dw_error *err);
+dw_status dw_forward_create(dw_forward **out, const dw_model *model, const dw_kernels *kernels, dw_pool *pool,
+                            dw_attention *attention, int64_t max_own, dw_error *err);
 void dw_forward_destroy(dw_forward *forward);
 
-/* Collective. All layers for rows->count rows with ids [rows->count] (all rows' ids on every rank). kind: dense or sparse. With `wanted` the
-   hidden states of the own rows are then in dw_forward_hidden; without, the last layer only stores its K and V. */
-dw_status dw_forward_rows(dw_forward *forward, const dw_rows *rows, int rank, const int32_t *ids, dw_attend_kind kind, int wanted,
-                          dw_omitted *omitted, dw_error *err);
+/* Collective. All layers for rows->count rows with ids [rows->count] (all rows' ids on every rank). kind: dense or sparse. With
+   `wanted` the hidden states of the own rows are then in dw_forward_hidden; without, the last layer only stores its K and V. */
+dw_status dw_forward_rows(dw_forward *forward, const dw_rows *rows, int rank, const int32_t *ids, dw_attend_kind kind,
+                          int wanted, dw_omitted *omitted, dw_error *err);
 
 /* [own rows][dw_forward_hidden_stride] f32 before the last norm. */
 const float *dw_forward_hidden(const dw_forward *forward);

@@ -20,8 +20,8 @@
 
 /* Smallest entries that the format allows bound every count by the bytes that are left. */
 enum {
-    MIN_ENTRY = 8 + 1 + 4 + 1,           /* key of one byte, kind, value of one byte */
-    MIN_TENSOR = 8 + 1 + 4 + 8 + 4 + 8,  /* name of one byte, number of dimensions, one of them, type, offset */
+    MIN_ENTRY = 8 + 1 + 4 + 1,          /* key of one byte, kind, value of one byte */
+    MIN_TENSOR = 8 + 1 + 4 + 8 + 4 + 8, /* name of one byte, number of dimensions, one of them, type, offset */
     DEFAULT_ALIGNMENT = 32,
     MAX_ALIGNMENT = 1 << 30
 };
@@ -37,10 +37,10 @@ typedef struct {
 } reader;
 
 #define REFUSE(r, ...) DW_GGUF_REFUSE((r)->path, (r)->err, __VA_ARGS__)
-               
-               void dw_gguf_report(const char *path, dw_error *err, const char *format, ...)
-               {
-               char message[400];
+
+void dw_gguf_report(const char *path, dw_error *err, const char *format, ...)
+{
+    char message[400];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
@@ -72,7 +72,7 @@ int dw_gguf_compare(const void *a, const void *b)
 int64_t dw_gguf_kind_bytes(uint32_t kind)
 {
     static const int bytes[KIND_COUNT] = {
-        [KIND_U8] = 1,  [KIND_I8] = 1,  [KIND_U16] = 2, [KIND_I16] = 2, [KIND_U32] = 4, [KIND_I32] = 4,
+        [KIND_U8] = 1,  [KIND_I8] = 1,   [KIND_U16] = 2, [KIND_I16] = 2, [KIND_U32] = 4, [KIND_I32] = 4,
         [KIND_F32] = 4, [KIND_BOOL] = 1, [KIND_U64] = 8, [KIND_I64] = 8, [KIND_F64] = 8,
     };
     return kind < KIND_COUNT ? bytes[kind] : 0;
@@ -85,8 +85,8 @@ static dw_status take(reader *r, uint64_t count, int64_t size, const uint8_t **o
 {
     const int64_t left = r->size - r->at;
     if (count > (uint64_t)(left / size)) {
-        return REFUSE(r, "truncated or damaged in %s: %llu x %lld bytes at offset %lld, but the file has %lld",
-                      r->where, (unsigned long long)count, (long long)size, (long long)r->at, (long long)r->size);
+        return REFUSE(r, "truncated or damaged in %s: %llu x %lld bytes at offset %lld, but the file has %lld", r->where,
+                      (unsigned long long)count, (long long)size, (long long)r->at, (long long)r->size);
     }
     *out = r->data + r->at;
     r->at += (int64_t)count * size;
@@ -137,8 +137,8 @@ static dw_status take_array_head(reader *r, dw_gguf_entry *entry, uint32_t *kind
     DW_TRY(take_u64(r, &count));
     /* Strings of any length take at least the 8 bytes of their length, the others one byte. */
     if (count > (uint64_t)((r->size - r->at) / (*kind == KIND_STRING ? 8 : 1))) {
-        return REFUSE(r, "truncated or damaged: %s has %llu elements, more than the rest of the file can hold",
-                      r->where, (unsigned long long)count);
+        return REFUSE(r, "truncated or damaged: %s has %llu elements, more than the rest of the file can hold", r->where,
+                      (unsigned long long)count);
     }
     entry->is_array = 1;
     entry->count = (int64_t)count;
@@ -177,16 +177,15 @@ static dw_status take_tensor(reader *r, int64_t i, dw_gguf_tensor *tensor)
         uint64_t size;
         DW_TRY(take_u64(r, &size));
         if (size == 0 || size > INT64_MAX || __builtin_mul_overflow(elements, (int64_t)size, &elements)) {
-            return REFUSE(r, "damaged: %s has the impossible dimension %llu", r->where,
-                          (unsigned long long)size);
+            return REFUSE(r, "damaged: %s has the impossible dimension %llu", r->where, (unsigned long long)size);
         }
         tensor->size[d] = (int64_t)size;
     }
     DW_TRY(take_u32(r, &tensor->type));
     DW_TRY(take_u64(r, &offset));
     if (offset > (uint64_t)r->size) {
-        return REFUSE(r, "truncated or damaged: %s starts at offset %llu, but the file has %lld bytes",
-                      r->where, (unsigned long long)offset, (long long)r->size);
+        return REFUSE(r, "truncated or damaged: %s starts at offset %llu, but the file has %lld bytes", r->where,
+                      (unsigned long long)offset, (long long)r->size);
     }
     tensor->offset = (int64_t)offset;
     return DW_OK;
@@ -215,7 +214,8 @@ static dw_status take_header(reader *r, uint64_t *tensors, uint64_t *entries)
     DW_TRY(take_u64(r, tensors));
     DW_TRY(take_u64(r, entries));
     if (*tensors > (uint64_t)((r->size - r->at) / MIN_TENSOR) || *entries > (uint64_t)((r->size - r->at) / MIN_ENTRY)) {
-        return REFUSE(r, "truncated or damaged: the header counts %llu metadata keys and %llu tensors, "
+        return REFUSE(r,
+                      "truncated or damaged: the header counts %llu metadata keys and %llu tensors, "
                       "more than %lld bytes can hold",
                       (unsigned long long)*entries, (unsigned long long)*tensors, (long long)r->size);
     }
@@ -287,8 +287,7 @@ static dw_status place_tensors(dw_gguf *file, const reader *r)
     int64_t start;
     DW_TRY(dw_gguf_int(file, "general.alignment", &alignment, &found, r->err));
     if (alignment < 8 || alignment % 8 != 0 || alignment > MAX_ALIGNMENT) {
-        return REFUSE(r, "general.alignment is %lld; a multiple of 8 up to %d is legal", (long long)alignment,
-                      MAX_ALIGNMENT);
+        return REFUSE(r, "general.alignment is %lld; a multiple of 8 up to %d is legal", (long long)alignment, MAX_ALIGNMENT);
     }
     start = (r->at + alignment - 1) / alignment * alignment;
     for (int64_t i = 0; i < file->tensor_count; i++) {

@@ -57,11 +57,11 @@ dw_gguf_value dw_gguf_value_of(const dw_gguf *file, int64_t i);
 
 /* What tensor i is, whether or not Dewpoint computes with its type. */
 typedef struct {
-    uint32_t type_id;      /* as ggml numbers types */
-    const char *type;      /* and names them; NULL: no type of ggml */
-    int supported;         /* Dewpoint computes with the type */
-    int dims;              /* 1..4 */
-    const int64_t *shape;  /* [dims], fastest first */
+    uint32_t type_id;     /* as ggml numbers types */
+    const char *type;     /* and names them; NULL: no type of ggml */
+    int supported;        /* Dewpoint computes with the type */
+    int dims;             /* 1..4 */
+    const int64_t *shape; /* [dims], fastest first */
     int64_t elements;
     int64_t bytes; /* 0 for a type that is not ggml's */
 } dw_gguf_tensor_info;

@@ -7,12 +7,26 @@
 #include "model/gguf.h"
 
 /* Kinds of metadata values, as the file numbers them. */
-typedef enum { KIND_U8, KIND_I8, KIND_U16, KIND_I16, KIND_U32, KIND_I32, KIND_F32, KIND_BOOL, KIND_STRING, KIND_ARRAY, KIND_U64,
-               KIND_I64, KIND_F64, KIND_COUNT } dw_gguf_kind;
+typedef enum {
+    KIND_U8,
+    KIND_I8,
+    KIND_U16,
+    KIND_I16,
+    KIND_U32,
+    KIND_I32,
+    KIND_F32,
+    KIND_BOOL,
+    KIND_STRING,
+    KIND_ARRAY,
+    KIND_U64,
+    KIND_I64,
+    KIND_F64,
+    KIND_COUNT
+} dw_gguf_kind;
 
 /* A scalar is an array of one. Elements lie one behind the other, unaligned; strings each behind their u64 length. */
 typedef struct {
-    dw_string name; /* first, see dw_gguf_compare */
+    dw_string name;    /* first, see dw_gguf_compare */
     dw_gguf_kind kind; /* of the elements */
     int is_array;
     int64_t count;

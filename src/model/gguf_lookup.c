@@ -44,12 +44,12 @@ static dw_status look_up(const dw_gguf *file, const char *key, int array, const 
 static int integer_at(const dw_gguf_entry *entry, int64_t i, int64_t *value)
 {
     const uint8_t *p = entry->data + i * dw_gguf_kind_bytes(entry->kind);
-#define WIDEN(type)              \
-    do {                         \
-        type x;                  \
-        memcpy(&x, p, sizeof x); \
-        *value = (int64_t)x;     \
-        return 1;                \
+#define WIDEN(type)                                                                                                            \
+    do {                                                                                                                       \
+        type x;                                                                                                                \
+        memcpy(&x, p, sizeof x);                                                                                               \
+        *value = (int64_t)x;                                                                                                   \
+        return 1;                                                                                                              \
     } while (0)
     switch (entry->kind) {
     case KIND_U8: WIDEN(uint8_t);

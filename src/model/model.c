@@ -18,9 +18,21 @@ enum { MIN_VALUE_EXPONENT = -60, MAX_VALUE_EXPONENT = 120 };
 
 /* Metadata keys behind "FAMILY.": read, or without influence on results. */
 static const char *const known_keys[] = {
-    "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count", "attention.head_count_kv",
-    "attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon", "rope.dimension_count", "rope.freq_base",
-    "vocab_size", "tensor_data_layout", "rope.scaling.original_context_length", "rope.scaling.finetuned",
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.layer_norm_rms_epsilon",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "vocab_size",
+    "tensor_data_layout",
+    "rope.scaling.original_context_length",
+    "rope.scaling.finetuned",
 };
 
 /* Switches that may only stand at the value that changes nothing. */
@@ -67,7 +79,8 @@ static key_name key_of(const dw_model *m, const char *suffix)
 }
 
 /* A count of 1..most. otherwise: its value when the key is absent, 0 when it must be there. */
-static dw_status read_count(const dw_model *m, const char *suffix, int64_t otherwise, int64_t most, int64_t *value, dw_error *err)
+static dw_status read_count(const dw_model *m, const char *suffix, int64_t otherwise, int64_t most, int64_t *value,
+                            dw_error *err)
 {
     const key_name key = key_of(m, suffix);
     int found;
@@ -135,7 +148,8 @@ static dw_status find_family(dw_model *m, dw_error *err)
     DW_TRY(dw_gguf_string(m->file, "general.architecture", &name, NULL, err));
     m->family = dw_family_named(name.data, name.length);
     if (m->family == NULL) {
-        return REFUSE(m, err, "architecture '%s' is not supported yet; supported: %s", dw_gguf_printable(name).text, dw_family_names());
+        return REFUSE(m, err, "architecture '%s' is not supported yet; supported: %s", dw_gguf_printable(name).text,
+                      dw_family_names());
     }
     DW_TRY(dw_gguf_int(m->file, "split.count", &parts, &found, err));
     if (parts > 1) return REFUSE(m, err, "one of %lld parts of a split model, which is not supported yet", (long long)parts);
@@ -144,7 +158,8 @@ static dw_status find_family(dw_model *m, dw_error *err)
     return REFUSE(m, err, "general.quantization_version %lld is not supported; supported: 2", (long long)version);
 }
 
-/* Every key of the family is either understood, or stands at the value that changes nothing, or is refused. suffix: behind "FAMILY.". */
+/* Every key of the family is either understood, or stands at the value that changes nothing, or is refused. suffix: behind
+   "FAMILY.". */
 static dw_status check_key(const dw_model *m, const char *key, const char *suffix, dw_error *err)
 {
     dw_string scaling;
@@ -218,7 +233,8 @@ static dw_status check_vectors(const dw_model *m, dw_error *err)
         DW_TRY(dw_gguf_matrix(m->file, name.text, -1, -1, &vector, NULL, err));
         if (vector.outputs != 1 || vector.type != DW_F32) continue;
         for (int64_t i = 0; i < vector.inputs; i++) {
-            if (!isfinite(((const float *)vector.data)[i])) return REFUSE(m, err, "tensor %s holds non-finite values", name.text);
+            if (!isfinite(((const float *)vector.data)[i]))
+                return REFUSE(m, err, "tensor %s holds non-finite values", name.text);
         }
     }
     return DW_OK;
@@ -233,9 +249,9 @@ static int32_t exponent_of(double bound)
 }
 
 /* layer->value_exponent [kv_heads]. Channel c of V is W_v[c] . (n * gain) with |n|_2 <= sqrt(hidden) after RMS
-   normalisation, so by Cauchy-Schwarz |V[c]| <= sqrt(hidden) |W_v[c] * gain|_2 + |bias[c]|. Float rounding of norm and dot product adds
-   less than 2^-8 of that bound (MAX_HIDDEN), and rounding to the cache type can not pass 2^v, which the type represents.
-   row: [dw_padded(hidden)] scratch. */
+   normalisation, so by Cauchy-Schwarz |V[c]| <= sqrt(hidden) |W_v[c] * gain|_2 + |bias[c]|. Float rounding of norm and dot
+   product adds less than 2^-8 of that bound (MAX_HIDDEN), and rounding to the cache type can not pass 2^v, which the type
+   represents. row: [dw_padded(hidden)] scratch. */
 static dw_status read_value_exponents(const dw_model *m, dw_layer *layer, const char *name, float *row, dw_error *err)
 {
     const int64_t stride = dw_row_bytes(layer->v.type, m->hidden);

@@ -7,19 +7,19 @@
 #include "model/gguf.h"
 
 typedef struct {
-    dw_matrix q;      /* [heads * head_dim][hidden] */
-    dw_matrix k;      /* [kv_heads * head_dim][hidden] */
-    dw_matrix v;      /* [kv_heads * head_dim][hidden] */
-    dw_matrix output; /* [hidden][heads * head_dim] */
-    dw_matrix gate;   /* [feed_forward][hidden] */
-    dw_matrix up;     /* [feed_forward][hidden] */
-    dw_matrix down;   /* [hidden][feed_forward] */
-    const float *q_bias; /* [heads * head_dim], or NULL: none, as the next two */
-    const float *k_bias; /* [kv_heads * head_dim] */
-    const float *v_bias; /* [kv_heads * head_dim] */
-    const float *attention_norm; /* [hidden] */
+    dw_matrix q;                    /* [heads * head_dim][hidden] */
+    dw_matrix k;                    /* [kv_heads * head_dim][hidden] */
+    dw_matrix v;                    /* [kv_heads * head_dim][hidden] */
+    dw_matrix output;               /* [hidden][heads * head_dim] */
+    dw_matrix gate;                 /* [feed_forward][hidden] */
+    dw_matrix up;                   /* [feed_forward][hidden] */
+    dw_matrix down;                 /* [hidden][feed_forward] */
+    const float *q_bias;            /* [heads * head_dim], or NULL: none, as the next two */
+    const float *k_bias;            /* [kv_heads * head_dim] */
+    const float *v_bias;            /* [kv_heads * head_dim] */
+    const float *attention_norm;    /* [hidden] */
     const float *feed_forward_norm; /* [hidden] */
-    int32_t *value_exponent; /* [kv_heads]: |V| <= 2^value_exponent for every possible input (docs/numerics.md) */
+    int32_t *value_exponent;        /* [kv_heads]: |V| <= 2^value_exponent for every possible input (docs/numerics.md) */
 } dw_layer;
 
 typedef struct dw_model {

@@ -73,7 +73,7 @@ static dw_status sort_marks(composer *c, utf8proc_int32_t *marks, int64_t count,
     int64_t place[CLASSES + 1] = {0};
     DW_TRY(DW_GROW(&c->marks, &c->mark_capacity, count, "normalised text", err));
     for (int64_t i = 0; i < count; i++) place[combining_class(marks[i]) + 1]++;
-    for (int class = 0; class < CLASSES; class++) place[class + 1] += place[class];
+    for (int class = 0; class < CLASSES; class ++) place[class + 1] += place[class];
     for (int64_t i = 0; i < count; i++) c->marks[place[combining_class(marks[i])]++] = marks[i];
     memcpy(marks, c->marks, (size_t)count * sizeof *marks);
     return DW_OK;

@@ -26,8 +26,8 @@ static const struct {
     {"smollm", 0,
      "\\p{N}|'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?[^" SPACE "\\p{L}\\p{N}]+|" SPACE "+(?![^" SPACE "\\p{N}])|" SPACE "+"},
     {"qwen2", 1,
-     "'(?i:s|t|re|ve|m|ll|d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE "*[\\r\\n]+|"
-     SPACE "+(?![^" SPACE "])|" SPACE "+"},
+     "'(?i:s|t|re|ve|m|ll|d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE
+     "*[\\r\\n]+|" SPACE "+(?![^" SPACE "])|" SPACE "+"},
 };
 
 struct dw_splitter {
@@ -93,8 +93,10 @@ dw_status dw_splitter_create(dw_splitter **out, dw_string pre, dw_error *err)
         DW_TRY(DW_ALLOC(&splitter, 1, "split pattern", err));
         splitter->nfc = table[i].nfc;
         status = compile(splitter, table[i].pattern, err);
-        if (status == DW_OK) *out = splitter;
-        else dw_splitter_free(splitter);
+        if (status == DW_OK)
+            *out = splitter;
+        else
+            dw_splitter_free(splitter);
         return status;
     }
     return dw_fail(err, DW_INPUT, "pre-tokenizer %s (tokenizer.ggml.pre) is not known", dw_quote(pre, name));

@@ -111,10 +111,8 @@ dw_string dw_token_bytes(const dw_tokenizer *t, int32_t id, int with_special)
     switch (t->vocabulary.types[id]) {
     case DW_TOKEN_NORMAL:
     case DW_TOKEN_USER_DEFINED:
-    case DW_TOKEN_BYTE:
-        return dw_vocabulary_bytes(&t->vocabulary, id);
-    default:
-        return with_special ? dw_vocabulary_bytes(&t->vocabulary, id) : nothing;
+    case DW_TOKEN_BYTE: return dw_vocabulary_bytes(&t->vocabulary, id);
+    default: return with_special ? dw_vocabulary_bytes(&t->vocabulary, id) : nothing;
     }
 }
 

@@ -73,8 +73,10 @@ dw_status dw_utf8_feed(dw_utf8_stream *stream, const char *bytes, int64_t count,
             kind = examine(stream->held, 1, &bytes_seen);
         }
         if (kind == OPEN) continue;
-        if (kind == WHOLE) append(*text, length, stream->held, stream->held_count);
-        else append(*text, length, replacement, sizeof replacement);
+        if (kind == WHOLE)
+            append(*text, length, stream->held, stream->held_count);
+        else
+            append(*text, length, replacement, sizeof replacement);
         stream->held_count = 0;
     }
     if (last && stream->held_count > 0) {

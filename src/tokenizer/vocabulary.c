@@ -221,11 +221,14 @@ static dw_status read_merge(const string_table *table, dw_string text, int64_t r
     memcpy(buffer, left.data, (size_t)left.length);
     memcpy(buffer + left.length, right.data, (size_t)right.length);
     joined = (dw_string){.data = buffer, .length = left.length + right.length};
-    *merge = (dw_merge){.left = *find_string(table, left), .right = *find_string(table, right),
-                         .result = *find_string(table, joined)};
+    *merge = (dw_merge){
+        .left = *find_string(table, left), .right = *find_string(table, right), .result = *find_string(table, joined)};
     if (merge->left < 0 || merge->right < 0 || merge->result < 0) {
         return dw_fail(err, DW_INPUT, "merge %lld (tokenizer.ggml.merges): %s is not a token", (long long)rank,
-                       dw_quote(merge->left < 0 ? left : merge->right < 0 ? right : joined, quoted));
+                       dw_quote(merge->left < 0    ? left
+                                : merge->right < 0 ? right
+                                                   : joined,
+                                quoted));
     }
     return DW_OK;
 }

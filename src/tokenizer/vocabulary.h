@@ -22,7 +22,7 @@ typedef struct {
     dw_string pre;
     const dw_string *tokens; /* [token_count] */
     int64_t token_count;
-    const int64_t *types; /* [token_count]; NULL: all are normal */
+    const int64_t *types;    /* [token_count]; NULL: all are normal */
     const dw_string *merges; /* [merge_count] "left right", lowest rank first */
     int64_t merge_count;
     int64_t bos; /* -1: none; also of eos, eot */
@@ -36,9 +36,9 @@ dw_status dw_tokenizer_build(dw_tokenizer **out, const dw_tokenizer_parts *parts
 
 typedef struct {
     int64_t count;
-    int64_t *offsets;     /* [count + 1] into bytes */
-    char *bytes;          /* of all tokens; control tokens: their markup */
-    unsigned char *types; /* [count] */
+    int64_t *offsets;      /* [count + 1] into bytes */
+    char *bytes;           /* of all tokens; control tokens: their markup */
+    unsigned char *types;  /* [count] */
     int32_t byte_ids[256]; /* token of each single byte, -1: the vocabulary has none */
     /* Tokens recognised in a text, by first byte, longer before shorter: those that begin with byte b are
        verbatim[verbatim_first[b]] up to before verbatim[verbatim_first[b + 1]]. */

@@ -217,10 +217,11 @@ static int fail_allocations(int first, int last, int step, const char *suffix, i
 Test(cli_errors, any_failing_allocation_ends_with_4)
 {
     write_models();
-    const char *const one_rank[] = {"generate", "-m", where[0], "-p", "the dewpoint", "-n", "3", "--json", "--quiet",
-                                    "--threads", "2", NULL};
-    const char *const three_ranks[] = {"generate", "-m", where[0], "-p", "the dewpoint", "-n", "3", "--json", "--quiet",
-                                       "--threads", "1", "--simulate-ranks", "3", "--attention", "condensate", NULL};
+    const char *const one_rank[] = {"generate", "-m",        where[0], "-p", "the dewpoint", "-n", "3", "--json",
+                                    "--quiet",  "--threads", "2",      NULL};
+    const char *const three_ranks[] = {"generate",   "-m",      where[0],    "-p", "the dewpoint",     "-n", "3",
+                                       "--json",     "--quiet", "--threads", "1",  "--simulate-ranks", "3",  "--attention",
+                                       "condensate", NULL};
     cr_assert_gt(fail_allocations(1, 200, 3, "", 0, one_rank), 50);
     cr_assert_gt(fail_allocations(2, 400, 7, "", 0, three_ranks), 45);
 }

@@ -100,7 +100,8 @@ Test(cli_inspect, the_memory_is_what_a_run_takes)
     const char *path = fixture_path("model.gguf");
     fixture_model(path, &(fixture_spec){.tokenizer = 1});
     for (int t = 0; t < 2; t++) {
-        json_t *seen = DEWPOINT_JSON("inspect", "-m", path, "-c", "1000", "--kv-type", types[t], "--simulate-ranks", "3", "--json");
+        json_t *seen = DEWPOINT_JSON("inspect", "-m", path, "-c", "1000", "--kv-type", types[t], "--simulate-ranks", "3",
+                                     "--json");
         json_t *run = DEWPOINT_JSON("generate", "-m", path, "-p", "the dew", "-n", "2", "-c", "1000", "--kv-type", types[t],
                                     "--simulate-ranks", "3", "--json");
         const json_t *memory = json_object_get(seen, "memory");

@@ -255,8 +255,8 @@ Test(cli_run, a_continued_prompt_samples_the_same_tokens)
 Test(cli_run, mpi_ranks_and_simulated_ranks_print_the_same_text)
 {
     const char *path = model();
-    const char *const arguments[] = {"generate", "-m", path, "-p", "the dewpoint", "-n", "20", "--attention", "condensate",
-                                     "--window", "4", "--keys", "3", "--quiet", NULL};
+    const char *const arguments[] = {"generate", "-m", path,     "-p", "the dewpoint", "-n", "20", "--attention", "condensate",
+                                     "--window", "4",  "--keys", "3",  "--quiet",      NULL};
     dewpoint_result under_mpirun = dewpoint_run(3, NULL, arguments);
     dewpoint_result alone = dewpoint_run(0, NULL, arguments);
     cr_assert_eq(under_mpirun.status, 0, "%s", under_mpirun.err);
@@ -280,8 +280,8 @@ Test(cli_run, a_model_without_tokenizer_works_with_ids)
     tokens = json_object_get(o, "tokens");
     cr_assert(json_is_null(json_object_get(o, "text")));
     cr_assert_eq(integer(o, "prompt_tokens"), 3);
-    snprintf(expected, sizeof expected, "%d %d %d\n", (int)element(tokens, 0), (int)element(tokens, 1), (int)element(tokens,
-                                                                                                                     2));
+    snprintf(expected, sizeof expected, "%d %d %d\n", (int)element(tokens, 0), (int)element(tokens, 1),
+             (int)element(tokens, 2));
     cr_assert_str_eq(plain.out, expected);
     json_decref(o);
     dewpoint_free(&plain);
@@ -312,8 +312,8 @@ Test(cli_run, verbose_lists_every_rank)
     cr_assert(strstr(result.err, "ranks 3 on hosts 1\n") != NULL, "%s", result.err);
     for (int r = 0; r < 3; r++) {
         const char *line = line_of_rank(result.err, r);
-        cr_assert_eq(sscanf(line, "%*d %60s %d %11s %lf MB %lf MB %lf MB %lf MB\n", host, &threads, kernels, &weights, &kv, &buffers,
-                            &peak),
+        cr_assert_eq(sscanf(line, "%*d %60s %d %11s %lf MB %lf MB %lf MB %lf MB\n", host, &threads, kernels, &weights, &kv,
+                            &buffers, &peak),
                      7, "%s", line);
         cr_assert(threads == 2 && strcmp(kernels, "scalar") == 0, "%s", line);
         cr_assert(weights > 0.2 && kv > 0.2 && buffers > 0.1 && peak > kv, "%s", line);
@@ -336,8 +336,8 @@ Test(cli_run, an_interrupt_ends_the_text_with_status_130)
 Test(cli_run, an_interrupted_run_still_prints_its_json)
 {
     const char *path = model_with(&(fixture_spec){.tokenizer = 1, .context = 100000});
-    const char *const arguments[] = {"generate", "-m", path, "-p", "the", "--ignore-eos", "--json", "--progress", "always",
-                                     NULL};
+    const char *const arguments[] = {"generate",     "-m",     path,         "-p",     "the",
+                                     "--ignore-eos", "--json", "--progress", "always", NULL};
     dewpoint_result result = dewpoint_signalled(SIGTERM, 2, arguments);
     json_t *o = json_loads(result.out, JSON_ALLOW_NUL, NULL);
     cr_assert_eq(result.status, 130, "status %d: %s", result.status, result.err);
@@ -479,8 +479,8 @@ Test(cli_run, the_benches_measure_every_depth_and_mode)
     json_t *results = json_object_get(decode, "results");
     json_t *sparse = json_array_get(results, 1);
     HAS_KEYS(decode, "machine", "results");
-    HAS_KEYS(sparse, "depth", "mode", "ranks", "threads", "tokens_per_second", "seconds_per_token", "linear", "score",
-             "reduce", "attend", "wait", "kv_bytes_read", "read_bandwidth", "bandwidth_share");
+    HAS_KEYS(sparse, "depth", "mode", "ranks", "threads", "tokens_per_second", "seconds_per_token", "linear", "score", "reduce",
+             "attend", "wait", "kv_bytes_read", "read_bandwidth", "bandwidth_share");
     cr_assert_eq(json_array_size(results), 2);
     cr_assert_str_eq(text_of(json_array_get(results, 0), "mode"), "dense");
     cr_assert_str_eq(text_of(sparse, "mode"), "condensate");

@@ -21,9 +21,9 @@ typedef struct {
 } variant;
 
 static const variant variants[] = {
-    {1, 1, "avx2", 0},   {1, 1, "avx512", 0},  {1, 2, NULL, 1},     {1, 3, NULL, 7},  {1, 2, NULL, 64},
-    {2, 1, NULL, 7},     {3, 2, "avx2", 0},    {4, 1, NULL, 64},    {5, 3, NULL, 64}, {7, 1, "scalar", 0},
-    {8, 2, "avx512", 7}, {13, 1, NULL, 1},     {16, 1, NULL, 0},    {16, 0, "mixed", 64},
+    {1, 1, "avx2", 0},   {1, 1, "avx512", 0}, {1, 2, NULL, 1},  {1, 3, NULL, 7},      {1, 2, NULL, 64},
+    {2, 1, NULL, 7},     {3, 2, "avx2", 0},   {4, 1, NULL, 64}, {5, 3, NULL, 64},     {7, 1, "scalar", 0},
+    {8, 2, "avx512", 7}, {13, 1, NULL, 1},    {16, 1, NULL, 0}, {16, 0, "mixed", 64},
 };
 enum { VARIANTS = sizeof variants / sizeof variants[0] };
 
@@ -48,7 +48,9 @@ static fixture make_fixture(const fixture_spec *spec)
 
 static session_setup setup_of(const variant *v, const dw_policy *policy, dw_type key_type, dw_type value_type)
 {
-    return (session_setup){.ranks = v->ranks, .threads = v->threads, .isa = v->isa,
+    return (session_setup){.ranks = v->ranks,
+                           .threads = v->threads,
+                           .isa = v->isa,
                            .config = {.key_type = key_type, .value_type = value_type, .policy = *policy, .chunk = v->chunk}};
 }
 
@@ -214,8 +216,7 @@ static void slices_change_nothing(int64_t sparse, const dw_policy *policy)
         {1, 2, NULL, 1}, {1, 3, NULL, 0}, {2, 2, NULL, 0}, {2, 3, NULL, 7}, {3, 3, NULL, 0}, {4, 0, "mixed", 0},
     };
     const fixture f = make_fixture(&(fixture_spec){0});
-    expect_same(&(question){&f, 2100, sparse, *policy, DW_F16, DW_F16}, &one_thread, sliced,
-                sizeof sliced / sizeof sliced[0]);
+    expect_same(&(question){&f, 2100, sparse, *policy, DW_F16, DW_F16}, &one_thread, sliced, sizeof sliced / sizeof sliced[0]);
     dw_model_free(f.model);
 }
 
@@ -318,8 +319,8 @@ Test(invariance, q4_1_weights_and_a_q8_0_embedding_that_is_the_head_too)
 
 Test(invariance, sizes_that_fill_no_vector_register_and_three_heads_a_kv_head)
 {
-    model_is_invariant(&(fixture_spec){.hidden = 75, .heads = 9, .kv_heads = 3, .head_dim = 22, .feed_forward = 101,
-                                       .vocabulary = 331});
+    model_is_invariant(
+        &(fixture_spec){.hidden = 75, .heads = 9, .kv_heads = 3, .head_dim = 22, .feed_forward = 101, .vocabulary = 331});
 }
 
 Test(invariance, one_kv_head)
@@ -340,8 +341,8 @@ Test(invariance, qwen2_with_q4_1_weights_and_a_q8_0_embedding_that_is_the_head_t
 
 Test(invariance, qwen2_of_sizes_that_fill_no_vector_register)
 {
-    model_is_invariant(&(fixture_spec){.family = "qwen2", .hidden = 75, .heads = 9, .kv_heads = 3, .head_dim = 22,
-                                       .feed_forward = 101, .vocabulary = 331});
+    model_is_invariant(&(fixture_spec){
+        .family = "qwen2", .hidden = 75, .heads = 9, .kv_heads = 3, .head_dim = 22, .feed_forward = 101, .vocabulary = 331});
 }
 
 Test(invariance, qwen2_dense_205_tokens_on_1_to_16_ranks_have_the_bits_of_the_definition)

@@ -92,8 +92,9 @@ static void same_logits_on_mpi_ranks(const experiment *e, const char *mode, int 
         const long long position = e->prompt - 1 + i;
         snprintf(positions + length, sizeof positions - length, "%s%lld", i == first ? "" : ",", position);
     }
-    const char *const arguments[] = {"logits", "--json", "-m", e->path, "--prompt-ids", path, "--positions",
-                                     positions, "--attention", mode, "--threads", "1", NULL};
+    const char *const arguments[] = {"logits",    "--json",      "-m",      e->path,       "--prompt-ids",
+                                     path,        "--positions", positions, "--attention", mode,
+                                     "--threads", "1",           NULL};
     result = dewpoint_run(ranks, NULL, arguments);
     cr_assert_eq(result.status, 0, "exit status %d, '%s'", result.status, result.err);
     at = strstr(result.out, "\"logits\": [");
@@ -111,8 +112,9 @@ static void same_logits_on_mpi_ranks(const experiment *e, const char *mode, int 
 static void same_tokens_on_mpi_ranks(const experiment *e, const char *mode, int ranks)
 {
     const char *const path = prompt_file("prompt", e->ids, e->prompt);
-    const char *const arguments[] = {"generate", "--json", "--quiet", "-m", e->path, "--prompt-ids", path, "-n",
-                                     "8", "--ignore-eos", "--attention", mode, "--threads", "1", NULL};
+    const char *const arguments[] = {"generate",     "--json", "--quiet",   "-m", e->path,
+                                     "--prompt-ids", path,     "-n",        "8",  "--ignore-eos",
+                                     "--attention",  mode,     "--threads", "1",  NULL};
     dewpoint_result result = dewpoint_run(ranks, NULL, arguments);
     json_error_t problem;
     json_t *answer, *attention, *tokens, *mean;

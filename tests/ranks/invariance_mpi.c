@@ -16,7 +16,7 @@ enum { MOST_TOKENS = 205 };
 
 /* How the program is launched. */
 typedef struct {
-    int mpi_ranks;             /* 0: without mpirun */
+    int mpi_ranks; /* 0: without mpirun */
     const char *threads;
     const char *simulated_ranks; /* NULL: not asked for */
 } launch;
@@ -46,8 +46,20 @@ static question make_question(const char *mode, int64_t count)
 static char *run(const char *command, const question *q, const launch *l)
 {
     const int generate = command[0] == 'g';
-    const char *arguments[20] = {command, "--json", "--quiet", "-m", q->model, "--prompt-ids", q->ids, "--attention", q->mode,
-                                 "--keys", q->keys, "--threads", l->threads, generate ? "-n" : "--positions",
+    const char *arguments[20] = {command,
+                                 "--json",
+                                 "--quiet",
+                                 "-m",
+                                 q->model,
+                                 "--prompt-ids",
+                                 q->ids,
+                                 "--attention",
+                                 q->mode,
+                                 "--keys",
+                                 q->keys,
+                                 "--threads",
+                                 l->threads,
+                                 generate ? "-n" : "--positions",
                                  generate ? q->tokens : "all"};
     dewpoint_result result;
     if (l->simulated_ranks != NULL) {

@@ -30,7 +30,8 @@ static void compare_file(const attention_case *c, const char *kind, const float 
     snprintf(name, sizeof name, "attention/%s.%s.f64", c->name, kind);
     expected = reference_doubles(name, c->heads * c->d);
     for (int64_t i = 0; i < c->heads * c->d; i++) worst = fmax(worst, fabs((double)out[i] - expected[i]));
-    cr_expect_leq(worst, TOLERANCE * (double)c->value_amplitude, "%s: error %.3g max|V|", name, worst / (double)c->value_amplitude);
+    cr_expect_leq(worst, TOLERANCE * (double)c->value_amplitude, "%s: error %.3g max|V|", name,
+                  worst / (double)c->value_amplitude);
     dw_free(expected);
 }
 
@@ -77,10 +78,11 @@ Test(attention_reference, omitted_mass_lies_in_the_certified_interval_and_the_in
         attention_case_sparse(&c, dw_kernels_best(), 2, 1, 0, DW_F32, &condensate, out, omitted, NULL);
         for (int64_t h = 0; h < c.heads; h++) {
             const double e = json_number_value(json_array_get(json_object_get(c.expected, "omitted"), (size_t)h));
-            cr_expect(omitted[h].low <= e && e <= omitted[h].high, "%s, head %lld: %.17g is outside [%.17g, %.17g]", c.name, (long long)h, e,
-                      omitted[h].low, omitted[h].high);
+            cr_expect(omitted[h].low <= e && e <= omitted[h].high, "%s, head %lld: %.17g is outside [%.17g, %.17g]", c.name,
+                      (long long)h, e, omitted[h].low, omitted[h].high);
             /* Sums err by 1e-5 at most; a score of 2^11 bits by 2^11 * 136 * 2^-24 = 0.017 bits, doubled by the tilt. */
-            cr_expect_leq(omitted[h].high - omitted[h].low, 2e-5 + 0.08 * e, "%s, head %lld: interval is too wide", c.name, (long long)h);
+            cr_expect_leq(omitted[h].high - omitted[h].low, 2e-5 + 0.08 * e, "%s, head %lld: interval is too wide", c.name,
+                          (long long)h);
         }
         dw_free(out);
         dw_free(omitted);

@@ -63,7 +63,8 @@ static void equals_transformers(const char *name)
     tokens = append_ids(ids, count, json_object_get(expected, "greedy")) - count;
     cr_assert_eq(tokens, 48);
     for (size_t i = 0; i < sizeof rank_counts / sizeof rank_counts[0]; i++) {
-        const session_setup setup = {.ranks = rank_counts[i], .threads = 1,
+        const session_setup setup = {.ranks = rank_counts[i],
+                                     .threads = 1,
                                      .config = {.key_type = DW_F32, .value_type = DW_F32, .policy = {.mode = DW_DENSE}}};
         session_outcome outcome;
         double worst;

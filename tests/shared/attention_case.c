@@ -10,11 +10,11 @@
 #include "attention/sparse.h"
 #include "base/memory.h"
 
-#define MUST(call)                                           \
-    do {                                                     \
-        dw_error must_err = {0};                             \
-        dw_error *err = &must_err;                           \
-        cr_assert((call) == DW_OK, "%s", must_err.message); \
+#define MUST(call)                                                                                                             \
+    do {                                                                                                                       \
+        dw_error must_err = {0};                                                                                               \
+        dw_error *err = &must_err;                                                                                             \
+        cr_assert((call) == DW_OK, "%s", must_err.message);                                                                    \
     } while (0)
 
 static uint32_t mixed_bits(uint64_t seed, uint64_t i)
@@ -47,7 +47,8 @@ static void check_first(const json_t *first, const char *name, const float *x, i
 {
     const json_t *values = json_object_get(first, name);
     for (size_t i = 0; i < json_array_size(values) && (int64_t)i < count; i++) {
-        cr_assert_eq(x[i], (float)json_number_value(json_array_get(values, i)), "%s[%zu] is not generated as the reference did", name, i);
+        cr_assert_eq(x[i], (float)json_number_value(json_array_get(values, i)), "%s[%zu] is not generated as the reference did",
+                     name, i);
     }
 }
 
@@ -57,7 +58,8 @@ void attention_case_load(attention_case *c, const json_t *entry)
     const int grid = json_is_true(json_object_get(entry, "grid"));
     const json_t *q_first = json_object_get(entry, "q_first");
     const json_t *k_first = json_object_get(entry, "k_first");
-    *c = (attention_case){.name = json_string_value(json_object_get(entry, "name")), .expected = json_object_get(entry, "expected")};
+    *c = (attention_case){.name = json_string_value(json_object_get(entry, "name")),
+                          .expected = json_object_get(entry, "expected")};
     c->heads = json_integer_value(json_object_get(entry, "H"));
     c->kv_heads = json_integer_value(json_object_get(entry, "Hk"));
     c->d = json_integer_value(json_object_get(entry, "d"));
@@ -115,9 +117,11 @@ dw_shard *attention_case_shard(const attention_case *c, int rank, int ranks, dw_
     MUST(DW_ALLOC(&key, row * 4, "row", err));
     MUST(DW_ALLOC(&value, row * 4, "row", err));
     for (int64_t j = 0; j < c->n; j++) {
-        for (int64_t g = 0; g < c->kv_heads; g++) memcpy(wide + g * c->d, c->k + (g * c->n + j) * c->d, (size_t)c->d * sizeof *wide);
+        for (int64_t g = 0; g < c->kv_heads; g++)
+            memcpy(wide + g * c->d, c->k + (g * c->n + j) * c->d, (size_t)c->d * sizeof *wide);
         dw_cache_round(key, wide, row, type);
-        for (int64_t g = 0; g < c->kv_heads; g++) memcpy(wide + g * c->d, c->v + (g * c->n + j) * c->d, (size_t)c->d * sizeof *wide);
+        for (int64_t g = 0; g < c->kv_heads; g++)
+            memcpy(wide + g * c->d, c->v + (g * c->n + j) * c->d, (size_t)c->d * sizeof *wide);
         dw_cache_round(value, wide, row, type);
         for (int64_t g = 0; g < c->kv_heads; g++) dw_shard_put(shard, 0, g, j, key, value);
     }
@@ -135,8 +139,8 @@ static int32_t *exponents(const attention_case *c)
     return each;
 }
 
-void attention_case_dense(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards, dw_type type,
-                          float *out, int64_t *partials)
+void attention_case_dense(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards,
+                          dw_type type, float *out, int64_t *partials)
 {
     const int64_t words = dw_partial_words(c->d + 1);
     const dw_queries queries = {1, c->n - 1, c->q, c->heads * c->d};
@@ -172,14 +176,15 @@ static void copy_top(const dw_proposal_shape *shape, void *message, dw_pos *top)
         const dw_proposal section = dw_proposal_view(shape, at);
         const dw_candidate *list = section.top;
         for (int64_t i = 0; i < shape->group; i++) {
-            for (int64_t n = 0; n < section.top_count[i]; n++) top[(g * shape->group + i) * shape->keys + n] = (list++)->position;
+            for (int64_t n = 0; n < section.top_count[i]; n++)
+                top[(g * shape->group + i) * shape->keys + n] = (list++)->position;
         }
         at += *section.bytes;
     }
 }
 
-void attention_case_sparse(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards, dw_type type,
-                           const dw_policy *policy, float *out, dw_interval *omitted, dw_pos *top)
+void attention_case_sparse(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards,
+                           dw_type type, const dw_policy *policy, float *out, dw_interval *omitted, dw_pos *top)
 {
     const dw_shard_config config = {1, c->kv_heads, c->d, type, type, c->n, 0, ranks};
     int32_t *value_exponent = exponents(c);

@@ -1,4 +1,5 @@
-/* Attention inputs from seeds, as ../shared/reference/README.md defines them, and the attention of one row over simulated shards. */
+/* Attention inputs from seeds, as ../shared/reference/README.md defines them, and the attention of one row over simulated
+   shards. */
 #ifndef DW_TESTS_ATTENTION_CASE_H
 #define DW_TESTS_ATTENTION_CASE_H
 
@@ -12,9 +13,9 @@
 typedef struct {
     const char *name;
     int64_t heads, kv_heads, d, n;
-    float *q; /* [heads][d] */
-    float *k; /* [kv_heads][n][d] */
-    float *v; /* [kv_heads][n][d] */
+    float *q;               /* [heads][d] */
+    float *k;               /* [kv_heads][n][d] */
+    float *v;               /* [kv_heads][n][d] */
     int32_t value_exponent; /* |v| <= 2^value_exponent */
     float value_amplitude;
     json_t *expected; /* borrowed */
@@ -31,13 +32,13 @@ void attention_case_free(attention_case *c);
 /* The shard of one of `ranks` ranks holding all n keys of the case; f32 or another cache type. Free with dw_shard_destroy. */
 dw_shard *attention_case_shard(const attention_case *c, int rank, int ranks, dw_type type);
 
-/* Attention of the row at position n - 1 over the shards of `ranks` ranks, each scanned with `threads` threads, merged in the order of ranks
-   (or backwards). out: [heads][d]; partials: NULL or [heads][words], the merged integers. */
-void attention_case_dense(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards, dw_type type,
-                          float *out, int64_t *partials);
+/* Attention of the row at position n - 1 over the shards of `ranks` ranks, each scanned with `threads` threads, merged in the
+   order of ranks (or backwards). out: [heads][d]; partials: NULL or [heads][words], the merged integers. */
+void attention_case_dense(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards,
+                          dw_type type, float *out, int64_t *partials);
 
 /* The same by the condensate policy; omitted: [heads]. top: NULL or [heads][keys] positions of the best keys, best first. */
-void attention_case_sparse(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards, dw_type type,
-                           const dw_policy *policy, float *out, dw_interval *omitted, dw_pos *top);
+void attention_case_sparse(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards,
+                           dw_type type, const dw_policy *policy, float *out, dw_interval *omitted, dw_pos *top);
 
 #endif

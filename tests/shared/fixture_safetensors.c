@@ -157,9 +157,12 @@ static void put_hyperparameters(conversion *c)
     static const struct {
         const char *to, *from;
     } counts[] = {
-        {"block_count", "num_hidden_layers"},   {"context_length", "max_position_embeddings"},
-        {"embedding_length", "hidden_size"},    {"feed_forward_length", "intermediate_size"},
-        {"attention.head_count", "num_attention_heads"}, {"vocab_size", "vocab_size"},
+        {"block_count", "num_hidden_layers"},
+        {"context_length", "max_position_embeddings"},
+        {"embedding_length", "hidden_size"},
+        {"feed_forward_length", "intermediate_size"},
+        {"attention.head_count", "num_attention_heads"},
+        {"vocab_size", "vocab_size"},
     };
     const json_t *rope = json_object_get(c->config, "rope_parameters");
     const json_t *base = json_object_get(json_is_object(rope) ? rope : c->config, "rope_theta");

@@ -10,6 +10,7 @@ enum { CONTROLS = 3, BYTES = 256, MAX_TOKENS = 4096, MAX_TOKEN = 32, NORMAL = 1,
 /* "\xC4\xA0" is U+0120, the stand-in of a space; "\xC4\x8A" is U+010A, that of a line feed. Rank is the order. */
 #define SPACE "\xC4\xA0"
 #define NEWLINE "\xC4\x8A"
+/* clang-format off */
 static const char *const merges[] = {
     SPACE " t",   "h e",         SPACE " a",      "i n",           SPACE "t he", "e r",           "n d",
     SPACE " w",   "r e",         SPACE "a nd",    "o u",           SPACE " s",   "o n",           "e s",
@@ -17,6 +18,7 @@ static const char *const merges[] = {
     "e w",        "in g",        SPACE "d ew",    "p o",           "in t",       "po int",        "l l",
     "\xC3\x83 \xC2\xA9", /* the two bytes of e with acute accent */
 };
+/* clang-format on */
 enum { MERGES = sizeof merges / sizeof merges[0] };
 
 /* Writes the UTF-8 form of the character that stands for a byte; printable bytes of Latin-1 stand for themselves, the

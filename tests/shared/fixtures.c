@@ -210,7 +210,7 @@ static void put_biases(source *from, const fixture_spec *s, int64_t layer)
 static void put_layer(source *from, const fixture_spec *s, int64_t layer, dw_type type)
 {
     const double by_hidden = 1 / sqrt((double)s->hidden); /* inputs of deviation 1 give outputs of deviation 1 */
-    const double sharp = sqrt(3.0) * by_hidden; /* scores q.k / sqrt(d) then have deviation sqrt(3) * sqrt(3) */
+    const double sharp = sqrt(3.0) * by_hidden;           /* scores q.k / sqrt(d) then have deviation sqrt(3) * sqrt(3) */
     char name[64];
 #define NAME(suffix) (snprintf(name, sizeof name, "blk.%lld." suffix ".weight", (long long)layer), name)
     put_vector(from, NAME("attn_norm"), s->hidden, 1, 0.25);

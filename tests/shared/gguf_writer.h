@@ -6,10 +6,12 @@
 #include <stdint.h>
 
 /* Value kinds of the format. */
+/* clang-format off */
 typedef enum {
     GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64,
     GGUF_F64
 } gguf_kind;
+/* clang-format on */
 
 /* Fields of a built file that gguf_where can find. */
 typedef enum {

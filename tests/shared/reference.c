@@ -14,8 +14,9 @@ const char *reference_path(const char *name)
         snprintf(path, sizeof path, "%s/%s", places[i], name);
         if (access(path, R_OK) == 0) return path;
     }
-    cr_assert_fail("reference data %s is missing: neither in ../shared/reference nor in tests/reference/data (tests run in the repository root)",
-             name);
+    cr_assert_fail("reference data %s is missing: neither in ../shared/reference nor in tests/reference/data (tests run in the "
+                   "repository root)",
+                   name);
     return NULL;
 }
 

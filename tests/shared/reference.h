@@ -1,12 +1,13 @@
-/* Where reference data lies: ../shared/reference (made from other implementations, see its README) or, in a clone without it, the copies in
-   tests/reference/data. */
+/* Where reference data lies: ../shared/reference (made from other implementations, see its README) or, in a clone without it,
+   the copies in tests/reference/data. */
 #ifndef DW_TESTS_REFERENCE_H
 #define DW_TESTS_REFERENCE_H
 
 #include <jansson.h>
 #include <stdint.h>
 
-/* Path of a file, for instance "attention/cases.json"; fails the running test when it is in neither place. Valid until the next call. */
+/* Path of a file, for instance "attention/cases.json"; fails the running test when it is in neither place. Valid until the next
+   call. */
 const char *reference_path(const char *name);
 
 /* The JSON text of a file; fails the running test when it can not be read. Free with json_decref. */

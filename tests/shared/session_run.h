@@ -24,10 +24,10 @@ typedef struct {
 } session_task;
 
 typedef struct {
-    int64_t rows;       /* wanted + tokens - 1, or wanted when no token was asked for */
+    int64_t rows; /* wanted + tokens - 1, or wanted when no token was asked for */
     int64_t vocabulary;
-    float *logits;      /* [rows][vocabulary]: the wanted rows of the prompt, then one of each generated token but the last */
-    int32_t *tokens;    /* [task.tokens] */
+    float *logits;   /* [rows][vocabulary]: the wanted rows of the prompt, then one of each generated token but the last */
+    int32_t *tokens; /* [task.tokens] */
     int64_t token_count;
     dw_omitted omitted;
 } session_outcome;

@@ -1,5 +1,5 @@
-/* Attention of one row: the same bits on any number of ranks and threads, in any order of merging, on any instruction set; and a set that
-   holds every key is dense attention. */
+/* Attention of one row: the same bits on any number of ranks and threads, in any order of merging, on any instruction set; and
+   a set that holds every key is dense attention. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -14,7 +14,8 @@ static const int64_t lengths[] = {1, 2, 63, 64, 65, 129, 205, 513, 1500};
 static void make(attention_case *c, int64_t n, int shape, int equal)
 {
     static const int64_t shapes[][3] = {{9, 3, 64}, {4, 4, 24}, {8, 1, 128}, {6, 2, 11}};
-    attention_case_random(c, shapes[shape][0], shapes[shape][1], shapes[shape][2], n, (uint64_t)(n * 10 + shape), 4.0f, 2.0f, 1.0f);
+    attention_case_random(c, shapes[shape][0], shapes[shape][1], shapes[shape][2], n, (uint64_t)(n * 10 + shape), 4.0f, 2.0f,
+                          1.0f);
     if (equal) memset(c->q, 0, (size_t)(c->heads * c->d) * sizeof *c->q);
 }
 
@@ -27,8 +28,8 @@ static void check_dense(const attention_case *c, dw_type type)
     attention_case_dense(c, dw_kernels_best(), 1, 1, 0, type, want, want_sums);
     for (int i = 0; i < 5; i++) {
         attention_case_dense(c, dw_kernels_best(), ranks[i], 1 + i % 3, i % 2, type, got, got_sums);
-        cr_assert(memcmp(want, got, (size_t)(c->heads * c->d) * sizeof *want) == 0, "output, %lld keys on %d ranks", (long long)c->n,
-                  ranks[i]);
+        cr_assert(memcmp(want, got, (size_t)(c->heads * c->d) * sizeof *want) == 0, "output, %lld keys on %d ranks",
+                  (long long)c->n, ranks[i]);
         cr_assert(memcmp(want_sums, got_sums, (size_t)(c->heads * dw_partial_words(c->d + 1)) * sizeof *want_sums) == 0,
                   "integers, %lld keys on %d ranks", (long long)c->n, ranks[i]);
     }
@@ -51,8 +52,8 @@ static void check_sparse(const attention_case *c, const dw_policy *policy)
         attention_case_sparse(c, kernels, ranks[i % 5], 1 + i % 3, i % 2, DW_F16, policy, got, got_omitted, NULL);
         cr_assert(memcmp(want, got, (size_t)(c->heads * c->d) * sizeof *want) == 0, "output, %lld keys on %d ranks, k = %lld",
                   (long long)c->n, ranks[i % 5], (long long)policy->keys);
-        cr_assert(memcmp(want_omitted, got_omitted, (size_t)c->heads * sizeof *want_omitted) == 0, "omitted mass, %lld keys on %d ranks",
-                  (long long)c->n, ranks[i % 5]);
+        cr_assert(memcmp(want_omitted, got_omitted, (size_t)c->heads * sizeof *want_omitted) == 0,
+                  "omitted mass, %lld keys on %d ranks", (long long)c->n, ranks[i % 5]);
     }
 }
 
@@ -70,8 +71,11 @@ Test(attention_invariance, dense_on_any_ranks_threads_and_instruction_sets)
 
 Test(attention_invariance, condensate_on_any_ranks_threads_and_instruction_sets)
 {
-    static const dw_policy policies[] = {
-        {DW_CONDENSATE, 1, 64, 32}, {DW_CONDENSATE, 0, 0, 7}, {DW_CONDENSATE, 70, 1, 0}, {DW_CONDENSATE, 4, 100, 200}, {DW_CONDENSATE, 1, 0, 0}};
+    static const dw_policy policies[] = {{DW_CONDENSATE, 1, 64, 32},
+                                         {DW_CONDENSATE, 0, 0, 7},
+                                         {DW_CONDENSATE, 70, 1, 0},
+                                         {DW_CONDENSATE, 4, 100, 200},
+                                         {DW_CONDENSATE, 1, 0, 0}};
     for (int i = 0; i < 9; i++) {
         for (int p = 0; p < 5; p++) {
             attention_case c;
@@ -113,8 +117,10 @@ Test(attention_invariance, a_set_of_all_keys_is_dense_attention_bit_for_bit)
             make(&c, lengths[i], (i + p) % 4, 0);
             attention_case_dense(&c, dw_kernels_best(), 2, 1, 0, DW_F16, dense, NULL);
             attention_case_sparse(&c, dw_kernels_best(), 3, 2, 0, DW_F16, &policies[p], sparse, omitted, NULL);
-            cr_assert(memcmp(dense, sparse, (size_t)(c.heads * c.d) * sizeof *dense) == 0, "%lld keys, policy %d", (long long)c.n, p);
-            for (int64_t h = 0; h < c.heads; h++) cr_assert(omitted[h].low == 0.0 && omitted[h].high == 0.0, "nothing is left out");
+            cr_assert(memcmp(dense, sparse, (size_t)(c.heads * c.d) * sizeof *dense) == 0, "%lld keys, policy %d",
+                      (long long)c.n, p);
+            for (int64_t h = 0; h < c.heads; h++)
+                cr_assert(omitted[h].low == 0.0 && omitted[h].high == 0.0, "nothing is left out");
             attention_case_free(&c);
         }
     }

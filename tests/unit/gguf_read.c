@@ -38,8 +38,14 @@ static void check_numbers(const dw_gguf *file)
         const char *key;
         int64_t value;
     } integers[] = {
-        {"a.u8", 200},           {"a.i8", -100},         {"a.u16", 60000},         {"a.i16", -30000},
-        {"a.u32", 4000000000},   {"a.i32", -2000000000}, {"a.u64", (int64_t)1 << 40}, {"a.i64", -((int64_t)1 << 40)},
+        {"a.u8", 200},
+        {"a.i8", -100},
+        {"a.u16", 60000},
+        {"a.i16", -30000},
+        {"a.u32", 4000000000},
+        {"a.i32", -2000000000},
+        {"a.u64", (int64_t)1 << 40},
+        {"a.i64", -((int64_t)1 << 40)},
     };
     int64_t integer;
     double number;

@@ -66,13 +66,14 @@ static const int head_dims[] = {1, 2, 11, 16, 24, 32, 64, 80, 128, 160};
 
 static void expect_same(const float *a, const float *b, int64_t count, const char *what, const dw_kernels *k, int d, int rows)
 {
-    cr_assert(memcmp(a, b, (size_t)count * sizeof *a) == 0, "%s of %s differs from the definition, head_dim %d, %d rows", what, k->name, d,
-              rows);
+    cr_assert(memcmp(a, b, (size_t)count * sizeof *a) == 0, "%s of %s differs from the definition, head_dim %d, %d rows", what,
+              k->name, d, rows);
 }
 
 Test(kernels_attention, scores_have_the_definitions_bits)
 {
-    static float block[DW_BLOCK * MAX_D], q[MAX_ROWS * MAX_D], want[MAX_ROWS * DW_BLOCK + GUARD], got[MAX_ROWS * DW_BLOCK + GUARD];
+    static float block[DW_BLOCK * MAX_D], q[MAX_ROWS * MAX_D], want[MAX_ROWS * DW_BLOCK + GUARD],
+        got[MAX_ROWS * DW_BLOCK + GUARD];
     const dw_kernels *list[2];
     const int count = others(list);
     for (int t = 0; t < 3; t++) {
@@ -194,10 +195,10 @@ Test(kernels_attention, silu_has_the_definitions_bits_and_a_small_error)
     for (int i = 0; i < COUNT; i++) {
         const double x = (double)gate[i];
         const double exact = x / (1.0 + exp(-x)) * (double)up[i];
-        /* -x log2(e) is rounded once: up to |x| 2^-24 bits of the exponential, besides a few roundings; it is clamped at 125 bits */
+        /* -x log2(e) is rounded once: up to |x| 2^-24 bits of the exponential, besides a few roundings; it is clamped at 125
+           bits */
         const double bound = (fabs(x) * 1.2e-7 + 6e-7) * fabs(exact) + 0x1p-124 * fabs(x * (double)up[i]);
-        cr_assert(fabs((double)want[i] - exact) <= bound, "silu(%g) * %g = %g", x, (double)up[i],
-                  (double)want[i]);
+        cr_assert(fabs((double)want[i] - exact) <= bound, "silu(%g) * %g = %g", x, (double)up[i], (double)want[i]);
     }
     for (int k = 0; k < count; k++) {
         memcpy(got, gate, sizeof gate);

@@ -145,7 +145,9 @@ Test(model_load, qwen2_has_biases_that_its_bytes_count)
             const float *bias;
             size_t count;
         } biases[] = {
-            {"attn_q", m->layer[i].q_bias, 64}, {"attn_k", m->layer[i].k_bias, 32}, {"attn_v", m->layer[i].v_bias, 32},
+            {"attn_q", m->layer[i].q_bias, 64},
+            {"attn_k", m->layer[i].k_bias, 32},
+            {"attn_v", m->layer[i].v_bias, 32},
         };
         for (size_t j = 0; j < 3; j++) {
             char name[64];

@@ -114,8 +114,13 @@ Test(model_refusals, numbers_that_are_none)
 Test(model_refusals, required_keys_that_are_absent)
 {
     static const char *const keys[] = {
-        "general.architecture", "llama.block_count", "llama.context_length", "llama.embedding_length",
-        "llama.feed_forward_length", "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon",
+        "general.architecture",
+        "llama.block_count",
+        "llama.context_length",
+        "llama.embedding_length",
+        "llama.feed_forward_length",
+        "llama.attention.head_count",
+        "llama.attention.layer_norm_rms_epsilon",
     };
     char words[128];
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -135,8 +140,9 @@ Test(model_refusals, tensors_that_are_absent_or_of_an_unsupported_type)
 {
     check_patched(GGUF_AT_NAME, "blk.1.ffn_up.weight", 8, 'x', 1, FIXTURE_F32, "tensor xlk.1.ffn_up.weight is not supported");
     check_patched(GGUF_AT_NAME, "output_norm.weight", 8 + 8, 'x', 1, FIXTURE_F32, "tensor output_nxrm.weight is not supported");
-    check_patched(GGUF_AT_TYPE, "blk.1.ffn_down.weight", 0, 39, 4, FIXTURE_Q4_1,
-                  "tensor blk.1.ffn_down.weight has type MXFP4 (39), which is not supported; supported: F32, F16, BF16, Q4_0, ");
+    check_patched(
+        GGUF_AT_TYPE, "blk.1.ffn_down.weight", 0, 39, 4, FIXTURE_Q4_1,
+        "tensor blk.1.ffn_down.weight has type MXFP4 (39), which is not supported; supported: F32, F16, BF16, Q4_0, ");
     check_patched(GGUF_AT_TYPE, "blk.1.attn_norm.weight", 0, 1, 4, FIXTURE_F32,
                   "tensor blk.1.attn_norm.weight has type F16; norms and biases must be F32");
 }
@@ -197,9 +203,18 @@ Test(model_refusals, switches_that_would_change_results)
 Test(model_refusals, tensors_that_would_be_left_out)
 {
     static const char *const names[] = {
-        "rope_freqs.weight",  "blk.0.attn_q.bias",       "blk.0.attn_k.bias",      "blk.0.attn_v.bias",
-        "blk.0.attn_output.bias", "blk.0.attn_q_norm.weight", "blk.0.ffn_gate_inp.weight", "blk.1.attn_q.weight",
-        "blk.00.attn_q.weight", "blk.-1.attn_q.weight", "blk.99999999999999999999.attn_q.weight", "output.bias",
+        "rope_freqs.weight",
+        "blk.0.attn_q.bias",
+        "blk.0.attn_k.bias",
+        "blk.0.attn_v.bias",
+        "blk.0.attn_output.bias",
+        "blk.0.attn_q_norm.weight",
+        "blk.0.ffn_gate_inp.weight",
+        "blk.1.attn_q.weight",
+        "blk.00.attn_q.weight",
+        "blk.-1.attn_q.weight",
+        "blk.99999999999999999999.attn_q.weight",
+        "output.bias",
     };
     const char *path = fixture_path("model.gguf");
     const float numbers[64] = {0};
@@ -218,10 +233,10 @@ Test(model_refusals, tensors_that_would_be_left_out)
 Test(model_refusals, tensors_that_the_family_needs)
 {
     static const char *const names[] = {
-        "token_embd.weight",     "output_norm.weight",      "blk.1.attn_q.weight",   "blk.0.attn_k.weight",
+        "token_embd.weight",     "output_norm.weight",       "blk.1.attn_q.weight",   "blk.0.attn_k.weight",
         "blk.0.attn_v.weight",   "blk.1.attn_output.weight", "blk.1.ffn_gate.weight", "blk.0.ffn_up.weight",
-        "blk.1.ffn_down.weight", "blk.0.attn_norm.weight",  "blk.1.ffn_norm.weight",
-        "blk.0.attn_q.bias",     "blk.1.attn_k.bias",       "blk.1.attn_v.bias", /* of qwen2 */
+        "blk.1.ffn_down.weight", "blk.0.attn_norm.weight",   "blk.1.ffn_norm.weight", "blk.0.attn_q.bias",
+        "blk.1.attn_k.bias",     "blk.1.attn_v.bias", /* of qwen2 */
     };
     const char *path = fixture_path("model.gguf");
     char words[128];

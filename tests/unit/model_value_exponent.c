@@ -105,8 +105,8 @@ static double check_models(const char *family)
     double tightness = 1;
     for (uint64_t seed = 1; seed <= 12; seed++) {
         const fixture_type type = (fixture_type)(seed % 4);
-        gguf_writer *writer = fixture_writer(&(fixture_spec){.family = family, .type = type, .hidden = seed % 2 == 0 ? 96 : 64,
-                                                             .kv_heads = 4, .seed = seed});
+        gguf_writer *writer = fixture_writer(
+            &(fixture_spec){.family = family, .type = type, .hidden = seed % 2 == 0 ? 96 : 64, .kv_heads = 4, .seed = seed});
         dw_model *m;
         if (strcmp(family, "qwen2") == 0) enlarge_biases(writer, 4 * 16);
         gguf_write(writer, path);
@@ -141,8 +141,8 @@ static dw_model *load_with(const float *weights, const float *gains, const float
 {
     const char *path = fixture_path("model.gguf");
     const char *family = biases != NULL ? "qwen2" : "llama";
-    gguf_writer *writer = fixture_writer(&(fixture_spec){.family = family, .layers = 1, .hidden = 64, .kv_heads = 2,
-                                                         .head_dim = 2});
+    gguf_writer *writer = fixture_writer(
+        &(fixture_spec){.family = family, .layers = 1, .hidden = 64, .kv_heads = 2, .head_dim = 2});
     int64_t size;
     uint8_t *data = gguf_build(writer, &size);
     memcpy(data + gguf_where(writer, GGUF_AT_DATA, "blk.0.attn_v.weight"), weights, sizeof *weights * 4 * 64);

@@ -22,20 +22,20 @@ static dw_status parse(dw_options *options, dw_error *err, ...)
     return dw_options_parse(options, count - 1, arguments, err);
 }
 
-#define ACCEPTED(options, ...)                                                                    \
-    do {                                                                                          \
-        dw_error accepted_error = {.message = ""};                                                \
-        const dw_status accepted = parse(options, &accepted_error, __VA_ARGS__, NULL);            \
-        cr_assert_eq(accepted, DW_OK, "%s", accepted_error.message);                              \
+#define ACCEPTED(options, ...)                                                                                                 \
+    do {                                                                                                                       \
+        dw_error accepted_error = {.message = ""};                                                                             \
+        const dw_status accepted = parse(options, &accepted_error, __VA_ARGS__, NULL);                                         \
+        cr_assert_eq(accepted, DW_OK, "%s", accepted_error.message);                                                           \
     } while (0)
 
 /* A usage error whose message holds `name`. */
-#define REFUSED(name, ...)                                                                        \
-    do {                                                                                          \
-        dw_options refused_options;                                                               \
-        dw_error refused_error = {.message = ""};                                                 \
-        cr_assert_eq(parse(&refused_options, &refused_error, __VA_ARGS__, NULL), DW_USAGE);       \
-        cr_assert(strstr(refused_error.message, name) != NULL, "'%s' lacks '%s'", refused_error.message, name); \
+#define REFUSED(name, ...)                                                                                                     \
+    do {                                                                                                                       \
+        dw_options refused_options;                                                                                            \
+        dw_error refused_error = {.message = ""};                                                                              \
+        cr_assert_eq(parse(&refused_options, &refused_error, __VA_ARGS__, NULL), DW_USAGE);                                    \
+        cr_assert(strstr(refused_error.message, name) != NULL, "'%s' lacks '%s'", refused_error.message, name);                \
     } while (0)
 
 #define GENERATE "generate", "-m", "x.gguf", "-p", "text"
@@ -73,8 +73,8 @@ Test(options, every_option_of_generate_reaches_its_field)
 {
     dw_options o;
     ACCEPTED(&o, "generate", "--model=a.gguf", "--prompt-file", "-", "--lossy", "--parse-special", "-n", "3", "-c", "8K",
-             "--attention", "condensate", "--anchor", "2", "--window=5", "--keys", "1M", "--kv-type", "f32,bf16",
-             "--rope-base", "5e5", "--temperature", "0.5", "--top-k", "40", "--top-p", ".9", "--min-p", "0.05", "--seed",
+             "--attention", "condensate", "--anchor", "2", "--window=5", "--keys", "1M", "--kv-type", "f32,bf16", "--rope-base",
+             "5e5", "--temperature", "0.5", "--top-k", "40", "--top-p", ".9", "--min-p", "0.05", "--seed",
              "4611686018427387904", "--stop", "a", "--stop", "--b", "--ignore-eos", "--threads", "2", "--simulate-ranks", "7",
              "--deadline", "1.5", "--json", "--progress", "never", "--quiet", "--verbose");
     cr_assert_str_eq(o.model, "a.gguf");
@@ -122,8 +122,8 @@ Test(options, the_other_commands_have_theirs)
     cr_assert(o.depths[0] == 0 && o.depths[1] == 8192 && o.depths[2] == 100);
     cr_assert(o.mode_count == 2 && o.modes[0] == DW_CONDENSATE && o.modes[1] == DW_DENSE);
     cr_assert(o.repeat == 1 && o.csv);
-    ACCEPTED(&o, "inspect", "-m", "x", "-c", "1M", "--kv-type", "f32", "--anchor", "3", "--window", "4", "--keys", "5", "--verbose",
-             "--json", "--simulate-ranks", "4");
+    ACCEPTED(&o, "inspect", "-m", "x", "-c", "1M", "--kv-type", "f32", "--anchor", "3", "--window", "4", "--keys", "5",
+             "--verbose", "--json", "--simulate-ranks", "4");
     cr_assert_eq(o.command, DW_COMMAND_INSPECT);
     cr_assert(o.context == 1 << 20 && o.key_type == DW_F32 && o.simulated_ranks == 4 && o.verbose && o.json);
     cr_assert(o.policy.anchor == 3 && o.policy.window == 4 && o.policy.keys == 5);

@@ -36,7 +36,8 @@ static void make_blocks(block *blocks, int count, double bits)
     for (int b = 0; b < count; b++) {
         blocks[b].exponent = (int32_t)floor((uniform() - 0.5) * bits);
         blocks[b].weight = (float)(0.5 + 63.5 * uniform());
-        for (int c = 0; c < CHANNELS - 1; c++) blocks[b].values[c] = (float)((2.0 * uniform() - 1.0) * (double)blocks[b].weight * 4.0);
+        for (int c = 0; c < CHANNELS - 1; c++)
+            blocks[b].values[c] = (float)((2.0 * uniform() - 1.0) * (double)blocks[b].weight * 4.0);
     }
 }
 
@@ -83,8 +84,8 @@ static void check_partitions(double bits, int count, int parts)
     sum_in_order(want, blocks, count);
     for (int trial = 0; trial < 45; trial++) {
         sum_partitioned(got, blocks, count, parts);
-        cr_assert(memcmp(want, got, sizeof want) == 0, "partition %d of %d blocks into %d parts, scores spread over %g bits", trial, count,
-                  parts, bits);
+        cr_assert(memcmp(want, got, sizeof want) == 0, "partition %d of %d blocks into %d parts, scores spread over %g bits",
+                  trial, count, parts, bits);
     }
 }
 

@@ -42,7 +42,8 @@ Test(pool, every_task_runs_exactly_once_whatever_the_number_of_threads)
                 memset(&r, 0, sizeof r);
                 r.threads = threads;
                 dw_pool_run(pool, tasks, count_run, &r);
-                for (int64_t t = 0; t < tasks; t++) cr_assert_eq(atomic_load(&r.runs[t]), 1, "task %lld of %lld", (long long)t, (long long)tasks);
+                for (int64_t t = 0; t < tasks; t++)
+                    cr_assert_eq(atomic_load(&r.runs[t]), 1, "task %lld of %lld", (long long)t, (long long)tasks);
                 cr_assert_eq(atomic_load(&r.wrong), 0, "two tasks at once on one thread index, or an index out of range");
             }
             dw_pool_destroy(pool);

@@ -209,9 +209,12 @@ Test(sampler, parameters_out_of_range_are_usage_errors_that_name_the_option)
         dw_sampling sampling;
         const char *option;
     } bad[] = {
-        {{.temperature = -1, .top_p = 1}, "--temperature"}, {{.temperature = NAN, .top_p = 1}, "--temperature"},
-        {{.top_k = -1, .top_p = 1}, "--top-k"},             {{.top_p = 1.01}, "--top-p"},
-        {{.top_p = NAN}, "--top-p"},                        {{.top_p = 1, .min_p = -0.1}, "--min-p"},
+        {{.temperature = -1, .top_p = 1}, "--temperature"},
+        {{.temperature = NAN, .top_p = 1}, "--temperature"},
+        {{.top_k = -1, .top_p = 1}, "--top-k"},
+        {{.top_p = 1.01}, "--top-p"},
+        {{.top_p = NAN}, "--top-p"},
+        {{.top_p = 1, .min_p = -0.1}, "--min-p"},
         {{.top_p = 1, .min_p = NAN}, "--min-p"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

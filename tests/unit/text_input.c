@@ -47,20 +47,11 @@ Test(text_input, bad_ids_are_named_with_their_place)
     static const struct {
         const char *content, *said;
     } cases[] = {
-        {"1 2 100", "index 2"},
-        {"1 -2", "index 1"},
-        {"99999999999999999999999999", "index 0"},
-        {"1 2x", "byte 2"},
-        {"1 - 2", "byte 2"},
-        {"1.5", "byte 0"},
-        {"[1, 2", "not closed"},
-        {"[1] 2", "byte 4"},
-        {"[1]]", "byte 3"},
-        {"1]", "byte 1"},
-        {"[[1]]", "byte 1"},
-        {"1[2]", "byte 0"},
-        {"\"1\"", "byte 0"},
-        {"\xFF", "byte 0"},
+        {"1 2 100", "index 2"},  {"1 -2", "index 1"}, {"99999999999999999999999999", "index 0"},
+        {"1 2x", "byte 2"},      {"1 - 2", "byte 2"}, {"1.5", "byte 0"},
+        {"[1, 2", "not closed"}, {"[1] 2", "byte 4"}, {"[1]]", "byte 3"},
+        {"1]", "byte 1"},        {"[[1]]", "byte 1"}, {"1[2]", "byte 0"},
+        {"\"1\"", "byte 0"},     {"\xFF", "byte 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int32_t *ids;
@@ -68,8 +59,7 @@ Test(text_input, bad_ids_are_named_with_their_place)
         dw_error err = {.message = ""};
         cr_assert_eq(read_ids(cases[i].content, &ids, &count, &err), DW_INPUT, "'%s' is accepted", cases[i].content);
         cr_assert(strstr(err.message, cases[i].said) != NULL && strstr(err.message, "/ids: ") != NULL, "'%s': %s",
-                  cases[i].content,
-                  err.message);
+                  cases[i].content, err.message);
         cr_assert_null(ids);
     }
 }

@@ -88,7 +88,8 @@ Test(text_output, printing_holds_back_the_beginning_of_a_stop_string_and_of_a_ch
     rewind(file);
     cr_assert_eq(fread(text, 1, sizeof text - 1, file), 9);
     for (int i = 0; i < 9; i++) cr_assert_eq(lengths[i], printed[i], "after piece %d: %d bytes", i, lengths[i]);
-    cr_assert_str_eq(text, "abSTx\xE2\x82\xAC" "c");
+    cr_assert_str_eq(text, "abSTx\xE2\x82\xAC"
+                           "c");
     cr_assert(output.stopped);
     dw_text_output_free(&output);
     fclose(file);

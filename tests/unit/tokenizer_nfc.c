@@ -55,23 +55,23 @@ Test(tokenizer_nfc, decomposed_characters_are_composed)
 
 Test(tokenizer_nfc, characters_without_a_form_of_their_own_are_replaced)
 {
-    EXPECT("\u212B", "\u00C5");             /* angstrom sign */
-    EXPECT("\u2126", "\u03A9");             /* ohm sign */
-    EXPECT("\uF900", "\u8C48");             /* compatibility ideograph */
-    EXPECT("\u0344", "\u0308\u0301");       /* a mark that stands for two */
-    EXPECT("\u0958", "\u0915\u093C");       /* excluded from composition */
+    EXPECT("\u212B", "\u00C5");       /* angstrom sign */
+    EXPECT("\u2126", "\u03A9");       /* ohm sign */
+    EXPECT("\uF900", "\u8C48");       /* compatibility ideograph */
+    EXPECT("\u0344", "\u0308\u0301"); /* a mark that stands for two */
+    EXPECT("\u0958", "\u0915\u093C"); /* excluded from composition */
     EXPECT("\U0001D160", "\U0001D158\U0001D165\U0001D16E");
-    UNCHANGED("\uFB01 \u00B2 \uFF21");      /* compatibility characters stay: that would be form KC */
+    UNCHANGED("\uFB01 \u00B2 \uFF21"); /* compatibility characters stay: that would be form KC */
 }
 
 Test(tokenizer_nfc, marks_get_their_canonical_order)
 {
-    EXPECT("a\u0301\u0316", "\u00E1\u0316");       /* above (230), below (220) */
+    EXPECT("a\u0301\u0316", "\u00E1\u0316"); /* above (230), below (220) */
     EXPECT("q\u0307\u0323", "q\u0323\u0307");
     EXPECT("a\u0345\u0301\u0327\u0300", "\u00E1\u0327\u0300\u0345"); /* 240 230 202 230: equal classes keep their order */
     EXPECT("q\u0307\u0323b\u0307\u0323", "q\u0323\u0307\u1E05\u0307");
     EXPECT("\u0308\u0327a", "\u0327\u0308a");
-    UNCHANGED("q\u0301\u0300");                    /* equal classes: not to be exchanged */
+    UNCHANGED("q\u0301\u0300"); /* equal classes: not to be exchanged */
 }
 
 Test(tokenizer_nfc, a_mark_of_the_same_class_between_blocks)
@@ -89,7 +89,7 @@ Test(tokenizer_nfc, hangul_is_composed)
     EXPECT("\u1100\u1161\u11A8", "\uAC01");
     EXPECT("\uAC00\u11A8", "\uAC01");
     EXPECT("\u1112\u1175\u11C2\u1112\u1175", "\uD7A3\uD788");
-    UNCHANGED("\uAC01\u11A8");             /* has its trailing consonant */
+    UNCHANGED("\uAC01\u11A8"); /* has its trailing consonant */
     UNCHANGED("\u1100\u0300\u1161");
     UNCHANGED("\u1161\u11A8 \u1100 \u1161");
 }
@@ -112,8 +112,8 @@ static uint64_t next_random(uint64_t *state)
 static void compare_with_utf8proc(const char *text, int64_t length)
 {
     utf8proc_uint8_t *expected;
-    const utf8proc_ssize_t expected_length =
-        utf8proc_map((const utf8proc_uint8_t *)text, length, &expected, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    const utf8proc_ssize_t expected_length = utf8proc_map((const utf8proc_uint8_t *)text, length, &expected,
+                                                          UTF8PROC_COMPOSE | UTF8PROC_STABLE);
     const int same = expected_length == length && memcmp(expected, text, (size_t)length) == 0;
     cr_assert_geq(expected_length, 0);
     expect(text, length, same ? NULL : (const char *)expected, expected_length, "a random text");
@@ -123,8 +123,8 @@ static void compare_with_utf8proc(const char *text, int64_t length)
 Test(tokenizer_nfc, random_texts_equal_those_of_utf8proc)
 {
     static const utf8proc_int32_t points[] = {
-        'a', 'e', ' ', 0, 0xE9, 0x1E05, 0x300, 0x301, 0x316, 0x323, 0x327,
-        0x338, 0x345, 0x344, 0x3B1, 0x1FB3, 0x915, 0x93C, 0x958, 0x9C7, 0x9BE, 0x1100,
+        'a',    'e',    ' ',    0,      0xE9,   0x1E05, 0x300,  0x301,  0x316, 0x323,   0x327,
+        0x338,  0x345,  0x344,  0x3B1,  0x1FB3, 0x915,  0x93C,  0x958,  0x9C7, 0x9BE,   0x1100,
         0x1161, 0x11A8, 0xAC00, 0x4E2D, 0x3099, 0x304B, 0x212B, 0xFB2C, 0x5B0, 0x1D15E, 0x1F600,
     };
     enum { POINTS = sizeof points / sizeof points[0], TEXTS = 20000, MOST = 24 };

@@ -37,8 +37,8 @@ static void expect(const char *pre, const char *text, int64_t length, const char
     dw_error err;
     joined j = {0};
     cr_assert_eq(dw_split(splitter, text, length, join, &j, &err), DW_OK, "%s", err.message);
-    cr_assert(j.length == pieces_length && memcmp(j.text, pieces, (size_t)pieces_length) == 0,
-              "'%s' gives '%s', not '%s'", text, j.text, pieces);
+    cr_assert(j.length == pieces_length && memcmp(j.text, pieces, (size_t)pieces_length) == 0, "'%s' gives '%s', not '%s'",
+              text, j.text, pieces);
     dw_splitter_free(splitter);
 }
 
@@ -83,10 +83,10 @@ Test(tokenizer_split, white_space_before_a_number_stays_together)
 
 Test(tokenizer_split, white_space_is_unicode_s)
 {
-    EXPECT("a\xC2\x85\xC2\x85z", "|a|\xC2\x85|\xC2\x85|z");             /* U+0085 is */
+    EXPECT("a\xC2\x85\xC2\x85z", "|a|\xC2\x85|\xC2\x85|z");                 /* U+0085 is */
     EXPECT("a\xE3\x80\x80\xE2\x80\xA8z", "|a|\xE3\x80\x80|\xE2\x80\xA8|z"); /* U+3000 and U+2028 are */
-    EXPECT("a\xE1\xA0\x8E.z", "|a|\xE1\xA0\x8E.|z");                    /* U+180E is not: it goes with the full stop */
-    EXPECT("a\xE2\x80\x8B.z", "|a|\xE2\x80\x8B.|z");                    /* U+200B is not */
+    EXPECT("a\xE1\xA0\x8E.z", "|a|\xE1\xA0\x8E.|z");                        /* U+180E is not: it goes with the full stop */
+    EXPECT("a\xE2\x80\x8B.z", "|a|\xE2\x80\x8B.|z");                        /* U+200B is not */
 }
 
 Test(tokenizer_split, zero_bytes_and_unassigned_characters_are_symbols)
@@ -137,7 +137,7 @@ Test(tokenizer_split, qwen2_cuts_the_composed_text)
     EXPECT_QWEN2("cafe\xCC\x81s", "|caf\xC3\xA9s");
     EXPECT_QWEN2("=\xCC\xB8 1\xCC\xB8", "|\xE2\x89\xA0| |1|\xCC\xB8");
     EXPECT_QWEN2("caf\xC3\xA9\xCC\x81s", "|caf\xC3\xA9|\xCC\x81s"); /* form C already: a mark is no letter */
-    EXPECT("cafe\xCC\x81s", "|cafe|\xCC\x81|s");                     /* smollm does not compose */
+    EXPECT("cafe\xCC\x81s", "|cafe|\xCC\x81|s");                    /* smollm does not compose */
 }
 
 typedef struct {
@@ -165,10 +165,10 @@ Test(tokenizer_split, runs_of_five_million_characters_are_split)
         char fill;
         char last;
         int64_t pieces;
-    } cases[] = {{"smollm", ' ', ' ', 1}, {"smollm", ' ', 'x', 2}, {"smollm", ' ', '1', 2}, {"smollm", '\n', '.', 3},
-                 {"smollm", 'a', 'a', 1}, {"smollm", '\'', '\'', 1}, {"smollm", '7', '7', LENGTH},
-                 {"qwen2", ' ', ' ', 1}, {"qwen2", ' ', 'x', 2}, {"qwen2", ' ', '1', 3}, {"qwen2", ' ', '\n', 1},
-                 {"qwen2", '\n', '.', 2}, {"qwen2", 'a', 'a', 1}, {"qwen2", '\'', '\n', 1}, {"qwen2", '7', '7', LENGTH}};
+    } cases[] = {{"smollm", ' ', ' ', 1}, {"smollm", ' ', 'x', 2},   {"smollm", ' ', '1', 2},      {"smollm", '\n', '.', 3},
+                 {"smollm", 'a', 'a', 1}, {"smollm", '\'', '\'', 1}, {"smollm", '7', '7', LENGTH}, {"qwen2", ' ', ' ', 1},
+                 {"qwen2", ' ', 'x', 2},  {"qwen2", ' ', '1', 3},    {"qwen2", ' ', '\n', 1},      {"qwen2", '\n', '.', 2},
+                 {"qwen2", 'a', 'a', 1},  {"qwen2", '\'', '\n', 1},  {"qwen2", '7', '7', LENGTH}};
     dw_error err;
     char *text;
     cr_assert_eq(DW_ALLOC(&text, LENGTH, "text", &err), DW_OK);
@@ -248,7 +248,11 @@ Test(tokenizer_split, an_unknown_pre_tokenizer_is_named)
     cr_assert_eq(dw_splitter_create(&splitter, (dw_string){BYTES("smol")}, &err), DW_INPUT);
     cr_assert_null(splitter);
     cr_assert_not_null(strstr(err.message, "\"smol\""), "%s", err.message);
-    cr_assert_eq(dw_splitter_create(&splitter, (dw_string){BYTES("a\n\xFF" "b")}, &err), DW_INPUT);
+    cr_assert_eq(dw_splitter_create(&splitter,
+                                    (dw_string){BYTES("a\n\xFF"
+                                                      "b")},
+                                    &err),
+                 DW_INPUT);
     cr_assert_not_null(strstr(err.message, "\"a??b\""), "%s", err.message);
     cr_assert_eq(dw_splitter_create(&splitter, (dw_string){BYTES("")}, &err), DW_INPUT);
 }

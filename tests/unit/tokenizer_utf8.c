@@ -84,11 +84,15 @@ Test(tokenizer_utf8, each_maximal_bad_part_becomes_one_replacement_character)
     } cases[] = {
         {BYTES("plain"), "plain"},
         {BYTES("\x80"), R},
-        {BYTES("A\x80" "B"), "A" R "B"},
+        {BYTES("A\x80"
+               "B"),
+         "A" R "B"},
         {BYTES("\xC3("), R "("},
         {BYTES("\xC0\x80"), R R},
         {BYTES("\xE2\x82"), R},
-        {BYTES("\xE2\x82" "a"), R "a"},
+        {BYTES("\xE2\x82"
+               "a"),
+         R "a"},
         {BYTES("\xE2(\xA1"), R "(" R},
         {BYTES("\xED\xA0\x80"), R R R},
         {BYTES("\xF0\x9F\x98"), R},

@@ -7,22 +7,46 @@
 #include "tokenizer/vocabulary.h"
 
 #define BYTES(literal) (literal), (int64_t)sizeof(literal) - 1
-#define STRING(literal) {BYTES(literal)}
+#define STRING(literal)                                                                                                        \
+    {                                                                                                                          \
+        BYTES(literal)                                                                                                         \
+    }
 
 /* "\xC4\xA0" is the alphabet's space; bytes C3 and A9 of e with acute accent have no token here. */
 enum { A, B, C, SPACE, AB, ABC, SPACE_A, BOS, END, LONG_END, TOOL, LONG_TOOL, RAW, HEX, UNUSED, SYMBOL, TOKENS };
 static const dw_string tokens[TOKENS] = {
-    STRING("a"),         STRING("b"),           STRING("c"),         STRING("\xC4\xA0"), STRING("ab"),      STRING("abc"),
-    STRING("\xC4\xA0" "a"), STRING("<s>"),      STRING("<|im_end|>"), STRING("<|im_end|>!"), STRING("[t]"), STRING("[t][u]"),
-    STRING("\xE2\x82\xAC"), STRING("<0x7A>"),   STRING("[PAD]"),     STRING("<"),
+    STRING("a"),
+    STRING("b"),
+    STRING("c"),
+    STRING("\xC4\xA0"),
+    STRING("ab"),
+    STRING("abc"),
+    STRING("\xC4\xA0"
+           "a"),
+    STRING("<s>"),
+    STRING("<|im_end|>"),
+    STRING("<|im_end|>!"),
+    STRING("[t]"),
+    STRING("[t][u]"),
+    STRING("\xE2\x82\xAC"),
+    STRING("<0x7A>"),
+    STRING("[PAD]"),
+    STRING("<"),
 };
 static const int64_t types[TOKENS] = {1, 1, 1, 1, 1, 1, 1, 3, 3, 3, 4, 4, 1, 6, 5, 1};
 static const dw_string merges[] = {STRING("a b"), STRING("\xC4\xA0 a"), STRING("ab c")};
 
 static dw_tokenizer_parts good_parts(void)
 {
-    return (dw_tokenizer_parts){.pre = STRING("smollm"), .tokens = tokens, .token_count = TOKENS, .types = types,
-                                .merges = merges, .merge_count = 3, .bos = BOS, .eos = TOOL, .eot = -1};
+    return (dw_tokenizer_parts){.pre = STRING("smollm"),
+                                .tokens = tokens,
+                                .token_count = TOKENS,
+                                .types = types,
+                                .merges = merges,
+                                .merge_count = 3,
+                                .bos = BOS,
+                                .eos = TOOL,
+                                .eot = -1};
 }
 
 static dw_tokenizer *make(const dw_tokenizer_parts *parts)
@@ -55,10 +79,10 @@ static void expect_ids(const char *text, int64_t length, int parse_special, cons
     expect_ids_of(&parts, text, length, parse_special, expected, expected_count);
 }
 
-#define EXPECT(text, parse_special, ...)                                                                               \
-    do {                                                                                                               \
-        static const int32_t expected[] = {__VA_ARGS__};                                                               \
-        expect_ids(BYTES(text), (parse_special), expected, (int64_t)(sizeof expected / sizeof *expected));             \
+#define EXPECT(text, parse_special, ...)                                                                                       \
+    do {                                                                                                                       \
+        static const int32_t expected[] = {__VA_ARGS__};                                                                       \
+        expect_ids(BYTES(text), (parse_special), expected, (int64_t)(sizeof expected / sizeof *expected));                     \
     } while (0)
 
 Test(tokenizer_vocabulary, bytes_are_merged_inside_pieces_only)
@@ -79,7 +103,9 @@ Test(tokenizer_vocabulary, merges_rank_by_their_order_in_the_file)
 
 Test(tokenizer_vocabulary, bytes_without_a_token_vanish_before_merging)
 {
-    EXPECT("a\xC3\xA9" "b", 0, AB);
+    EXPECT("a\xC3\xA9"
+           "b",
+           0, AB);
     expect_ids(BYTES("\xC3\xA9\0"), 0, NULL, 0);
     EXPECT("a\0b", 0, A, B); /* the zero byte is a piece of its own */
 }
@@ -125,10 +151,22 @@ Test(tokenizer_vocabulary, recognised_tokens_are_found_before_the_text_is_compos
     static const int32_t plain[] = {SYMBOL, A, SYMBOL};
     dw_tokenizer_parts parts = good_parts();
     parts.pre = (dw_string)STRING("qwen2");
-    expect_ids_of(&parts, BYTES("<s>\xCC\xB8" "a<"), 1, token, 3);
-    expect_ids_of(&parts, BYTES("<s>\xCC\xB8" "a<"), 0, plain, 3);
-    expect_ids_of(&parts, BYTES("<\xCC\xB8" "a<"), 0, token + 1, 2);
-    expect_ids_of(&parts, BYTES("<s\xE2\x89\xAF" "a<"), 1, plain, 3);
+    expect_ids_of(&parts,
+                  BYTES("<s>\xCC\xB8"
+                        "a<"),
+                  1, token, 3);
+    expect_ids_of(&parts,
+                  BYTES("<s>\xCC\xB8"
+                        "a<"),
+                  0, plain, 3);
+    expect_ids_of(&parts,
+                  BYTES("<\xCC\xB8"
+                        "a<"),
+                  0, token + 1, 2);
+    expect_ids_of(&parts,
+                  BYTES("<s\xE2\x89\xAF"
+                        "a<"),
+                  1, plain, 3);
 }
 
 Test(tokenizer_vocabulary, only_the_types_named_for_it_are_found_in_text)
@@ -141,8 +179,8 @@ Test(tokenizer_vocabulary, only_the_types_named_for_it_are_found_in_text)
 static void expect_bytes(const dw_tokenizer *t, int32_t id, int with_special, const char *bytes, int64_t count)
 {
     const dw_string got = dw_token_bytes(t, id, with_special);
-    cr_assert(got.length == count && memcmp(got.data, bytes, (size_t)count) == 0, "token %d is '%.*s'", id,
-              (int)got.length, got.data);
+    cr_assert(got.length == count && memcmp(got.data, bytes, (size_t)count) == 0, "token %d is '%.*s'", id, (int)got.length,
+              got.data);
 }
 
 Test(tokenizer_vocabulary, token_bytes_by_type)

@@ -234,7 +234,7 @@ Test(host_name, fits_any_room)
     cr_assert_eq(none[0], '\0');
 }
 
-static const char *const launch_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
+static const char *const launch_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK",    "PMI_RANK",    "PMI_SIZE",
                                                "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_PROCID"};
 
 /* settings: name, value, name, value, ..., NULL */

@@ -122,8 +122,7 @@ static double angle_bound(int64_t position)
 
 Test(vector, rope_angles_are_within_the_stated_bound_of_long_double)
 {
-    static const int64_t positions[] = {0,     1,      63,      64,           4095,     8191,
-                                        32767, 131071, 1000003, (1 << 20) - 1, 16777259, 2147483647};
+    static const int64_t positions[] = {0, 1, 63, 64, 4095, 8191, 32767, 131071, 1000003, (1 << 20) - 1, 16777259, 2147483647};
     static const double bases[] = {100, 10000, 100000, 1000000, 1e12};
     static const int64_t dims[] = {2, 6, 24, 64, 128, 512};
     float cosine[256], sine[256];
