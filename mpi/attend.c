@@ -43,12 +43,11 @@ struct dw_attention {
     dw_interval *omitted; /* [heads] */
 
     /* The call at work, for pool tasks. */
-    int64_t layer;
+    dw_attend_layer layer;
     const dw_rows *rows;
     const float *q; /* NULL: only K and V are stored */
     const float *k;
     const float *v;
-    const int32_t *value_exponent;
     atomic_llong bad_row; /* -1, or an own row that holds what may not be */
     float *out;
     int64_t out_stride;
@@ -141,24 +140,47 @@ void dw_attention_times(const dw_attention *a, dw_attend_times *times)
     *times = a->times;
 }
 
-static dw_status check_inputs(const dw_attention *a, int64_t layer, const float *q, const float *k, const float *v,
-                              const int32_t *value_exponent, dw_error *err)
+/* Whether a row of one KV head is finite in the cache type. */
+static int is_storable(const float *x, int64_t n, dw_type type)
+{
+    return type != DW_F16 || dw_largest(x, n) < 65520.0f; /* from there on f16 rounds to infinity */
+}
+
+static dw_status check_key(const dw_attention *a, const float *k, int64_t kv_head, dw_error *err)
+{
+    if (!(dw_largest(k, a->head_dim) <= LARGEST_INPUT)) {
+        return dw_fail(err, DW_RUNTIME, "layer %lld, KV head %lld: key is not a number or out of range",
+                       (long long)a->layer.index, (long long)kv_head);
+    }
+    if (is_storable(k, a->head_dim, dw_shard_shape(a->shard)->key_type)) return DW_OK;
+    return dw_fail(err, DW_RUNTIME, "layer %lld, KV head %lld: key is too large for f16 (see --kv-type)",
+                   (long long)a->layer.index, (long long)kv_head);
+}
+
+static dw_status check_value(const dw_attention *a, const float *v, int64_t kv_head, dw_error *err)
+{
+    const int32_t exponent = a->layer.value_exponent[kv_head];
+    if (!(dw_largest(v, a->head_dim) <= ldexpf(1.0f, exponent))) {
+        return dw_fail(err, DW_RUNTIME, "layer %lld, KV head %lld: value is not a number or above its bound 2^%d",
+                       (long long)a->layer.index, (long long)kv_head, exponent);
+    }
+    if (is_storable(v, a->head_dim, dw_shard_shape(a->shard)->value_type)) return DW_OK;
+    return dw_fail(err, DW_RUNTIME, "layer %lld, KV head %lld: value is too large for f16 (see --kv-type)",
+                   (long long)a->layer.index, (long long)kv_head);
+}
+
+/* One row; q may be NULL. */
+static dw_status check_inputs(const dw_attention *a, const float *q, const float *k, const float *v, dw_error *err)
 {
     const int64_t d = a->head_dim;
     for (int64_t h = 0; q != NULL && h < a->heads; h++) {
         if (dw_largest(q + h * d, d) <= LARGEST_INPUT) continue;
-        return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: query is not a number or out of range", (long long)layer,
-                       (long long)h);
+        return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: query is not a number or out of range",
+                       (long long)a->layer.index, (long long)h);
     }
     for (int64_t g = 0; g < a->kv_heads; g++) {
-        if (!(dw_largest(k + g * d, d) <= LARGEST_INPUT)) {
-            return dw_fail(err, DW_RUNTIME, "layer %lld, KV head %lld: key is not a number or out of range", (long long)layer,
-                           (long long)g);
-        }
-        if (!(dw_largest(v + g * d, d) <= ldexpf(1.0f, value_exponent[g]))) {
-            return dw_fail(err, DW_RUNTIME, "layer %lld, KV head %lld: value is not a number or above its bound 2^%d",
-                           (long long)layer, (long long)g, value_exponent[g]);
-        }
+        DW_TRY(check_key(a, k + g * d, g, err));
+        DW_TRY(check_value(a, v + g * d, g, err));
     }
     return DW_OK;
 }
@@ -175,7 +197,7 @@ static void pack_task(void *context, int64_t own, int thread)
     const float *v = a->v + own * kv_floats;
     char *at = a->gathered + (a->rows->start[a->transport->rank] + own) * a->row_bytes;
     (void)thread;
-    if (check_inputs(a, a->layer, q, k, v, a->value_exponent, NULL) != DW_OK) atomic_store(&a->bad_row, own);
+    if (check_inputs(a, q, k, v, NULL) != DW_OK) atomic_store(&a->bad_row, own);
     if (q != NULL) memcpy(at, q, (size_t)q_floats * sizeof *q);
     at += q_floats * (int64_t)sizeof *q;
     dw_cache_round(at, k, kv_floats, config->key_type);
@@ -190,8 +212,8 @@ static dw_status pack_rows(dw_attention *a, dw_error *err)
     dw_pool_run(a->pool, a->rows->start[rank + 1] - a->rows->start[rank], pack_task, a);
     bad = atomic_load(&a->bad_row);
     if (bad < 0) return DW_OK;
-    return check_inputs(a, a->layer, a->q == NULL ? NULL : a->q + bad * a->heads * a->head_dim,
-                        a->k + bad * a->kv_heads * a->head_dim, a->v + bad * a->kv_heads * a->head_dim, a->value_exponent, err);
+    return check_inputs(a, a->q == NULL ? NULL : a->q + bad * a->heads * a->head_dim, a->k + bad * a->kv_heads * a->head_dim,
+                        a->v + bad * a->kv_heads * a->head_dim, err);
 }
 
 /* One KV head of all rows: threads never write to one block. */
@@ -203,7 +225,7 @@ static void put_task(void *context, int64_t kv_head, int thread)
     (void)thread;
     for (int64_t t = 0; t < a->rows->count; t++) {
         const char *key_row = a->gathered + t * a->row_bytes + q_bytes;
-        dw_shard_put(a->shard, a->layer, kv_head, a->rows->first + t, key_row, key_row + dw_shard_key_row_bytes(config));
+        dw_shard_put(a->shard, a->layer.index, kv_head, a->rows->first + t, key_row, key_row + dw_shard_key_row_bytes(config));
     }
 }
 
@@ -243,17 +265,18 @@ static void finish_task(void *context, int64_t own, int thread)
     (void)thread;
     for (int64_t h = 0; h < a->heads; h++) {
         dw_partial_finish(a->partials + (row * a->heads + h) * words, a->head_dim + 1,
-                          a->value_exponent[h * a->kv_heads / a->heads], a->out + own * a->out_stride + h * a->head_dim);
+                          a->layer.value_exponent[h * a->kv_heads / a->heads], a->out + own * a->out_stride + h * a->head_dim);
     }
 }
 
-static dw_status attend_dense(dw_attention *a, int64_t layer, const dw_rows *rows, const int32_t *value_exponent, dw_error *err)
+static dw_status attend_dense(dw_attention *a, const dw_rows *rows, dw_error *err)
 {
     const int rank = a->transport->rank;
-    const dw_queries queries = {rows->count, rows->first, gathered_q(a, 0), a->row_bytes / (int64_t)sizeof(float)};
+    const dw_queries queries = {rows->count, rows->first, gathered_q(a, 0), a->row_bytes / (int64_t)sizeof(float),
+                                a->layer.window};
     double start = dw_now();
     double now;
-    DW_TRY(dw_scan_dense(a->scan, a->shard, layer, &queries, value_exponent, a->partials, err));
+    DW_TRY(dw_scan_dense(a->scan, a->shard, a->layer.index, &queries, a->layer.value_exponent, a->partials, err));
     now = dw_now();
     a->times.score += now - start;
     start = now;
@@ -268,13 +291,13 @@ static dw_status attend_dense(dw_attention *a, int64_t layer, const dw_rows *row
 }
 
 /* One sparse row: propose, merge, attend over the merged set. */
-static dw_status attend_sparse(dw_attention *a, int64_t layer, dw_pos position, const float *q, const int32_t *value_exponent,
-                               float *out, dw_omitted *omitted, dw_error *err)
+static dw_status attend_sparse(dw_attention *a, dw_pos position, const float *q, float *out, dw_omitted *omitted, dw_error *err)
 {
+    const dw_visible visible = dw_visible_positions(position, a->layer.window);
     double start = dw_now();
     double now;
     int64_t bytes;
-    DW_TRY(dw_discover(a->discovery, a->shard, layer, position, q, a->proposal, &bytes, err));
+    DW_TRY(dw_discover(a->discovery, a->shard, a->layer.index, visible, q, a->proposal, &bytes, err));
     now = dw_now();
     a->times.score += now - start;
     start = now;
@@ -284,43 +307,40 @@ static dw_status attend_sparse(dw_attention *a, int64_t layer, dw_pos position, 
     a->times.reduce += now - start;
     if (a->transport->rank != 0) return DW_OK;
     start = now;
-    dw_sparse_attend(a->sparse, position, q, value_exponent, a->proposal, out, a->omitted);
-    for (int64_t h = 0; h < a->heads; h++) dw_omitted_add(omitted, a->omitted[h], position, layer, h);
+    dw_sparse_attend(a->sparse, visible, q, a->layer.value_exponent, a->proposal, out, a->omitted);
+    for (int64_t h = 0; h < a->heads; h++) dw_omitted_add(omitted, a->omitted[h], position, a->layer.index, h);
     a->times.attend += dw_now() - start;
     return DW_OK;
 }
 
-static dw_status attend_rows(dw_attention *a, int64_t layer, const dw_rows *rows, dw_attend_kind kind,
-                             const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err)
+static dw_status attend_rows(dw_attention *a, const dw_rows *rows, dw_attend_kind kind, dw_omitted *omitted, dw_error *err)
 {
     if (kind == DW_ATTEND_STORE) return DW_OK;
-    if (kind == DW_ATTEND_DENSE) return attend_dense(a, layer, rows, value_exponent, err);
+    if (kind == DW_ATTEND_DENSE) return attend_dense(a, rows, err);
     if (!a->is_sparse_ready) return dw_fail(err, DW_RUNTIME, "sparse rows in a session whose policy is dense");
     for (int64_t t = 0; t < rows->count; t++) {
-        float *row_out = a->transport->rank == 0 ? out + t * out_stride : NULL;
-        DW_TRY(attend_sparse(a, layer, rows->first + t, gathered_q(a, t), value_exponent, row_out, omitted, err));
+        float *row_out = a->transport->rank == 0 ? a->out + t * a->out_stride : NULL;
+        DW_TRY(attend_sparse(a, rows->first + t, gathered_q(a, t), row_out, omitted, err));
     }
     return DW_OK;
 }
 
-dw_status dw_attend(dw_attention *a, int64_t layer, const dw_rows *rows, dw_attend_kind kind, const float *q, const float *k,
-                    const float *v, const int32_t *value_exponent, float *out, int64_t out_stride, dw_omitted *omitted,
-                    dw_error *err)
+dw_status dw_attend(dw_attention *a, const dw_attend_layer *layer, const dw_rows *rows, dw_attend_kind kind, const float *q,
+                    const float *k, const float *v, float *out, int64_t out_stride, dw_omitted *omitted, dw_error *err)
 {
     const double start = dw_now();
     const double waited = a->transport->traffic.wait_seconds;
-    a->layer = layer;
+    a->layer = *layer;
     a->rows = rows;
     a->q = kind == DW_ATTEND_STORE ? NULL : q;
     a->k = k;
     a->v = v;
-    a->value_exponent = value_exponent;
     a->out = out;
     a->out_stride = out_stride;
     DW_TRY(pack_rows(a, err));
     DW_TRY(exchange_rows(a, err));
     a->times.reduce += dw_now() - start;
-    DW_TRY(attend_rows(a, layer, rows, kind, value_exponent, out, out_stride, omitted, err));
+    DW_TRY(attend_rows(a, rows, kind, omitted, err));
     a->times.wait += a->transport->traffic.wait_seconds - waited;
     return DW_OK;
 }

@@ -38,14 +38,22 @@ dw_status dw_attention_create(dw_attention **out, dw_transport *transport, dw_po
                               dw_error *err);
 void dw_attention_destroy(dw_attention *attention);
 
+/* What attend needs to know of a layer. */
+typedef struct {
+    int64_t index;
+    int64_t window;                /* positions that a row sees, itself included; 0: all up to its own */
+    const int32_t *value_exponent; /* [kv_heads] */
+} dw_attend_layer;
+
 /* Collective over the ranks of the transport, same layer, rows and kind on all. q: [own rows][heads][head_dim], k and v:
-   [own rows][kv_heads][head_dim], out: [own rows] of [heads][head_dim], out_stride floats apart. value_exponent: [kv_heads], of
-   the layer. DW_ATTEND_SPARSE: rows attend one after the other and must all belong to rank 0; omitted (rank 0) collects what
-   they left out. DW_ATTEND_STORE: q is not read, out not written.
+   [own rows][kv_heads][head_dim], out: [own rows] of [heads][head_dim], out_stride floats apart.
+   DW_ATTEND_SPARSE: rows attend one after the other and must all belong to rank 0; omitted (rank 0) collects what they left
+   out (of what the row sees: what lies outside the layer's window is no part of it).
+   DW_ATTEND_STORE: q is not read, out not written.
    DW_RUNTIME when q, k, v or a score is not a number or out of range; names layer and head. */
-dw_status dw_attend(dw_attention *attention, int64_t layer, const dw_rows *rows, dw_attend_kind kind, const float *q,
-                    const float *k, const float *v, const int32_t *value_exponent, float *out, int64_t out_stride,
-                    dw_omitted *omitted, dw_error *err);
+dw_status dw_attend(dw_attention *attention, const dw_attend_layer *layer, const dw_rows *rows, dw_attend_kind kind,
+                    const float *q, const float *k, const float *v, float *out, int64_t out_stride, dw_omitted *omitted,
+                    dw_error *err);
 
 /* Local. */
 dw_shard *dw_attention_shard(dw_attention *attention);

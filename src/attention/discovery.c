@@ -51,11 +51,12 @@ struct dw_discovery {
     /* The row at work. */
     const dw_shard *shard;
     int64_t layer;
-    dw_pos position;
+    dw_visible visible;
     const float *q;
     char *message;
     int64_t slices;
-    int64_t blocks;
+    dw_block_range blocks; /* that hold visible keys */
+    int64_t recent;        /* the last so many positions are in the set */
     int64_t forced_count;
     atomic_llong bad_head;
 };
@@ -157,14 +158,14 @@ static float kth_largest(float *x, int64_t count, int64_t k)
     return x[k - 1];
 }
 
-/* Keeps the keys of one block that exceed the bar, and the first k in all that equal it: positions ascend, so later ones lose
-   the tie. equal: how many of those are kept already. Returns how many were added at `out`. */
-static int64_t collect_block(dw_candidate *out, const float *scores, dw_pos start, int64_t visible, float bar, int64_t k,
+/* Keeps the visible keys of one block that exceed the bar, and the first k in all that equal it: positions ascend, so later
+   ones lose the tie. equal: how many of those are kept already. Returns how many were added at `out`. */
+static int64_t collect_block(dw_candidate *out, const float *scores, dw_pos start, dw_key_range keys, float bar, int64_t k,
                              int64_t *equal)
 {
     int64_t count = 0;
-    for (int64_t from = 0; from < visible; from += DW_LANES) {
-        const int64_t end = dw_smaller(from + DW_LANES, visible);
+    for (int64_t from = keys.first; from <= keys.last; from += DW_LANES) {
+        const int64_t end = dw_smaller(from + DW_LANES, keys.last + 1);
         int any = 0;
         for (int64_t j = from; j < end; j++) any |= scores[j] >= bar; /* vectorised: most groups end here */
         if (!any) continue;
@@ -178,17 +179,17 @@ static int64_t collect_block(dw_candidate *out, const float *scores, dw_pos star
 
 static int is_forced(const dw_discovery *d, dw_pos position)
 {
-    return position < d->policy.anchor || position > d->position - d->policy.window;
+    return position < d->policy.anchor || position > d->visible.last - d->recent;
 }
 
 static int64_t list_forced(dw_discovery *d)
 {
     int64_t count = 0;
-    for (int64_t b = 0; b < d->blocks; b++) {
+    for (int64_t b = d->blocks.first; b < d->blocks.end; b++) {
         const dw_pos start = dw_shard_block_start(d->shard, (dw_block_slot){b});
-        const dw_pos end = dw_smaller(start + DW_BLOCK, d->position + 1);
-        if (start >= d->policy.anchor && end <= d->position - d->policy.window + 1) continue;
-        for (dw_pos p = start; p < end; p++) {
+        const dw_key_range keys = dw_visible_keys(d->visible, start);
+        if (start >= d->policy.anchor && start + keys.last <= d->visible.last - d->recent) continue;
+        for (dw_pos p = start + keys.first; p <= start + keys.last; p++) {
             if (is_forced(d, p)) d->forced[count++] = p;
         }
     }
@@ -196,7 +197,7 @@ static int64_t list_forced(dw_discovery *d)
 }
 
 /* Keeps the scores of the forced positions of one block, [G][DW_BLOCK] at scores. */
-static void keep_forced_scores(const dw_discovery *d, int64_t kv_head, const float *scores, dw_pos start, int64_t visible)
+static void keep_forced_scores(const dw_discovery *d, int64_t kv_head, const float *scores, dw_pos start)
 {
     const int64_t group = d->shape->group;
     int64_t low = 0;
@@ -209,16 +210,17 @@ static void keep_forced_scores(const dw_discovery *d, int64_t kv_head, const flo
             high = middle;
         }
     }
-    for (int64_t n = low; n < d->forced_count && d->forced[n] < start + visible; n++) {
+    for (int64_t n = low; n < d->forced_count && d->forced[n] < start + DW_BLOCK; n++) {
         for (int64_t i = 0; i < group; i++) {
             d->forced_scores[(kv_head * group + i) * d->forced_count + n] = scores[i * DW_BLOCK + (d->forced[n] - start)];
         }
     }
 }
 
+/* First block of a slice. */
 static int64_t slice_start(const dw_discovery *d, int64_t slice)
 {
-    return d->blocks * slice / d->slices;
+    return d->blocks.first + (d->blocks.end - d->blocks.first) * slice / d->slices;
 }
 
 /* Where a slice keeps its candidates in a head's array: room for all its keys, or for what can reach the bar. */
@@ -232,20 +234,15 @@ static int64_t best_offset(const dw_discovery *d, int64_t slice)
     return offset;
 }
 
-static int64_t visible_keys(const dw_discovery *d, int64_t block)
-{
-    return dw_smaller(DW_BLOCK, d->position + 1 - dw_shard_block_start(d->shard, (dw_block_slot){block}));
-}
-
 /* Scores one block, number n of the slice, for the query heads of a group: masses, group maxima, forced positions. Returns the
-   largest |K|_2 of the block. */
+   largest |K|_2 among the visible keys of the block. */
 static float score_block(dw_discovery *d, const scratch *s, int64_t kv_head, int64_t block, int64_t n)
 {
     const int64_t group = d->shape->group;
     const dw_block_slot slot = {block};
     const dw_type type = dw_shard_shape(d->shard)->key_type;
-    const int64_t visible = visible_keys(d, block);
-    const uint64_t mask = visible == DW_BLOCK ? UINT64_MAX : ((uint64_t)1 << visible) - 1;
+    const dw_key_range keys = dw_visible_keys(d->visible, dw_shard_block_start(d->shard, slot));
+    const uint64_t mask = dw_key_mask(keys);
     float *scores = s->scores + n * group * DW_BLOCK;
     d->kernels->scores[type](scores, d->q + kv_head * group * d->head_dim, d->head_dim, (int)group,
                              dw_shard_keys(d->shard, d->layer, kv_head, slot), (int)d->head_dim);
@@ -266,8 +263,8 @@ static float score_block(dw_discovery *d, const scratch *s, int64_t kv_head, int
                 maxima[g] = lane_maxima[l] > maxima[g] ? lane_maxima[l] : maxima[g];
         }
     }
-    keep_forced_scores(d, kv_head, scores, dw_shard_block_start(d->shard, slot), visible);
-    return dw_shard_key_norm(d->shard, d->layer, kv_head, slot, visible);
+    keep_forced_scores(d, kv_head, scores, dw_shard_block_start(d->shard, slot));
+    return dw_shard_key_norm(d->shard, d->layer, kv_head, slot, keys.first, keys.last);
 }
 
 /* A score that at least k keys of the slice reach, for query head i of a group; -infinity when the slice is too small to tell.
@@ -298,9 +295,9 @@ static int64_t collect_slice(const dw_discovery *d, const scratch *s, int64_t i,
     for (int64_t n = 0; n < blocks; n++) {
         const float *block = maxima + n * GROUPS;
         const float *scores = s->scores + (n * d->shape->group + i) * DW_BLOCK;
+        const dw_pos start = dw_shard_block_start(d->shard, (dw_block_slot){first + n});
         if (block[0] < bar && block[1] < bar && block[2] < bar && block[3] < bar) continue;
-        count += collect_block(out + count, scores, dw_shard_block_start(d->shard, (dw_block_slot){first + n}),
-                               visible_keys(d, first + n), bar, k, &equal);
+        count += collect_block(out + count, scores, start, dw_visible_keys(d->visible, start), bar, k, &equal);
     }
     return count;
 }
@@ -425,19 +422,27 @@ static int64_t join_sections(const dw_discovery *d)
     return end - d->message;
 }
 
-dw_status dw_discover(dw_discovery *d, const dw_shard *shard, int64_t layer, dw_pos position, const float *q, void *message,
+/* Enough for the threads, none too short. */
+static int64_t count_slices(const dw_discovery *d)
+{
+    const int64_t wanted = (d->max_slices + d->shape->kv_heads - 1) / d->shape->kv_heads;
+    const int64_t most = (d->blocks.end - d->blocks.first) / MIN_SLICE_BLOCKS;
+    return dw_pool_threads(d->pool) == 1 || most < 2 ? 1 : dw_smaller(wanted, most);
+}
+
+dw_status dw_discover(dw_discovery *d, const dw_shard *shard, int64_t layer, dw_visible visible, const float *q, void *message,
                       int64_t *bytes, dw_error *err)
 {
     const int64_t heads = d->shape->kv_heads * d->shape->group;
+    const int is_empty = d->policy.window == 0 && d->shape->keys == 0 && visible.first >= d->policy.anchor;
     d->message = message;
     d->shard = shard;
     d->layer = layer;
-    d->position = position;
+    d->visible = visible;
+    d->recent = is_empty ? 1 : d->policy.window;
     d->q = q;
-    d->blocks = dw_shard_blocks(shard, position + 1);
-    d->slices = (d->max_slices + d->shape->kv_heads - 1) / d->shape->kv_heads;
-    if (dw_pool_threads(d->pool) == 1 || d->blocks / MIN_SLICE_BLOCKS < 2) d->slices = 1;
-    if (d->slices > d->blocks / MIN_SLICE_BLOCKS && d->slices > 1) d->slices = d->blocks / MIN_SLICE_BLOCKS;
+    d->blocks = dw_visible_blocks(visible, shard);
+    d->slices = count_slices(d);
     d->forced_count = list_forced(d);
     atomic_store(&d->bad_head, -1);
 

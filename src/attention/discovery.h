@@ -1,9 +1,10 @@
-/* Condensate discovery on one rank: scores all visible keys of the shard for one row and proposes the best, with the positions
-   that are in every set, and the sum of all weights. Local. */
+/* Condensate discovery on one rank: scores all keys of the shard that one row sees and proposes the best of them, with the
+   positions that are in every set, and the sum of all weights. Blocks that the row does not see are not read. Local. */
 #ifndef DW_ATTENTION_DISCOVERY_H
 #define DW_ATTENTION_DISCOVERY_H
 
 #include "attention/proposal.h"
+#include "attention/visible.h"
 #include "base/pool.h"
 
 typedef struct dw_discovery dw_discovery;
@@ -13,9 +14,9 @@ dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_
                               const dw_policy *policy, const dw_proposal_shape *shape, dw_error *err);
 void dw_discovery_destroy(dw_discovery *discovery);
 
-/* q: [heads][head_dim] of the row at `position`, which sees the positions up to its own. message: shape->capacity bytes;
-   *bytes: used. DW_RUNTIME when a score is not a number or out of range. */
-dw_status dw_discover(dw_discovery *discovery, const dw_shard *shard, int64_t layer, dw_pos position, const float *q,
+/* q: [heads][head_dim] of the row that sees `visible`. message: shape->capacity bytes; *bytes: used. DW_RUNTIME when a score is
+   not a number or out of range. */
+dw_status dw_discover(dw_discovery *discovery, const dw_shard *shard, int64_t layer, dw_visible visible, const float *q,
                       void *message, int64_t *bytes, dw_error *err);
 
 #endif

@@ -7,8 +7,9 @@
 typedef enum { DW_DENSE, DW_CONDENSATE } dw_attention_mode;
 
 /* The condensate set of a row: the first `anchor` positions, the last `window` (the row itself included) and the best `keys` by
-   (score descending, position ascending) of all visible positions; overlaps count once. All >= 0, at least one of them
-   positive. */
+   (score descending, position ascending), overlaps counted once, of the positions that the row sees: where a layer's sliding
+   window has left position 0 behind, there is no anchor. All >= 0, at least one of them positive. A set that would hold
+   nothing (only anchors, none in sight) holds the row itself. */
 typedef struct {
     dw_attention_mode mode;
     int64_t anchor;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "attention/partial.h"
+#include "base/integers.h"
 #include "base/memory.h"
 #include "kernels/exp2.h"
 
@@ -47,7 +48,6 @@ struct dw_scan {
     int64_t kv_heads;
     int64_t tiles;
     int64_t slices;
-    int64_t blocks;
     atomic_llong bad_head; /* -1, or a head with a score out of range */
 };
 
@@ -116,6 +116,30 @@ static int64_t *partial_at(const dw_scan *scan, int64_t slice, int64_t row, int6
     return scan->sliced + (((slice - 1) * scan->queries->rows + row) * scan->heads + head) * words;
 }
 
+static dw_visible visible(const dw_scan *scan, int64_t row)
+{
+    return dw_visible_positions(scan->queries->first + row, scan->queries->window);
+}
+
+/* Raw scores of the keys of a block, in s->w, to weights that count what each of the rows t0 .. t0 + rows - 1 sees. Returns 0
+   when a score is out of range. */
+static int weigh_block(dw_scan *scan, const scratch *s, int64_t kv_head, dw_pos start, int64_t t0, int64_t rows)
+{
+    for (int64_t t = 0; t < rows; t++) {
+        const uint64_t mask = dw_key_mask(dw_visible_keys(visible(scan, t0 + t), start));
+        for (int64_t g = 0; g < scan->group; g++) {
+            const int64_t i = t * scan->group + g;
+            float *w = s->w + i * DW_BLOCK;
+            float maxima[DW_LANES];
+            const float top = scan->kernels->weights(w, w, scan->scale, mask, &s->exponent[i], &s->sum[i], maxima);
+            if (fabsf(top * scan->scale) < (float)DW_MAX_SCORE_BITS) continue;
+            atomic_store(&scan->bad_head, kv_head * scan->group + g);
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* One block for the rows t0 .. t0 + rows - 1, all of which see some of it. s->q starts at row t0. */
 static void scan_block(dw_scan *scan, const scratch *s, const float *q, int64_t kv_head, int64_t slice, dw_block_slot block,
                        int64_t t0, int64_t rows)
@@ -124,28 +148,32 @@ static void scan_block(dw_scan *scan, const scratch *s, const float *q, int64_t 
     const int d = (int)scan->head_dim;
     const int vectors = (int)(rows * scan->group);
     const dw_pos start = dw_shard_block_start(scan->shard, block);
-    const dw_pos deepest = scan->queries->first + t0 + rows - 1 - start;
-    const int last = deepest < DW_BLOCK - 1 ? (int)deepest : DW_BLOCK - 1;
+    const int first = dw_visible_keys(visible(scan, t0), start).first;          /* the first row sees furthest back, */
+    const int last = dw_visible_keys(visible(scan, t0 + rows - 1), start).last; /* the last one furthest on */
 
     scan->kernels->scores[shape->key_type](s->w, q, d, vectors, dw_shard_keys(scan->shard, scan->layer, kv_head, block), d);
-    for (int i = 0; i < vectors; i++) {
-        const dw_pos hidden = start + DW_BLOCK - 1 - (scan->queries->first + t0 + i / scan->group); /* keys behind the row */
-        const uint64_t mask = hidden > 0 ? UINT64_MAX >> hidden : UINT64_MAX;
-        float *w = s->w + (int64_t)i * DW_BLOCK;
-        float maxima[DW_LANES];
-        const float top = scan->kernels->weights(w, w, scan->scale, mask, &s->exponent[i], &s->sum[i], maxima);
-        if (!(fabsf(top * scan->scale) < (float)DW_MAX_SCORE_BITS)) {
-            atomic_store(&scan->bad_head, kv_head * scan->group + i % scan->group);
-            return;
-        }
-    }
+    if (!weigh_block(scan, s, kv_head, start, t0, rows)) return;
     scan->kernels->values[shape->value_type](s->o, s->w, vectors, dw_shard_values(scan->shard, scan->layer, kv_head, block), d,
-                                             0, last);
+                                             first, last);
     for (int i = 0; i < vectors; i++) {
         int64_t *partial = partial_at(scan, slice, t0 + i / scan->group, kv_head * scan->group + i % scan->group);
         dw_partial_add(scan->kernels, partial, d + 1, s->exponent[i], s->o + (int64_t)i * d, s->sum[i],
                        scan->value_exponent[kv_head]);
     }
+}
+
+static int64_t rows_of_tile(const dw_scan *scan, int64_t tile)
+{
+    return dw_smaller(scan->queries->rows - tile * scan->tile_rows, scan->tile_rows);
+}
+
+/* Blocks that some row of a tile sees. */
+static dw_block_range blocks_of_tile(const dw_scan *scan, int64_t tile)
+{
+    const int64_t t0 = tile * scan->tile_rows;
+    const dw_pos first = visible(scan, t0).first;
+    const dw_pos last = visible(scan, t0 + rows_of_tile(scan, tile) - 1).last;
+    return dw_visible_blocks((dw_visible){first, last}, scan->shard);
 }
 
 static void scan_task(void *context, int64_t task, int thread)
@@ -156,9 +184,9 @@ static void scan_task(void *context, int64_t task, int thread)
     const int64_t kv_head = task / scan->slices % scan->kv_heads;
     const int64_t slice = task % scan->slices;
     const int64_t t0 = tile * scan->tile_rows;
-    const int64_t left = scan->queries->rows - t0;
-    const int64_t rows = left < scan->tile_rows ? left : scan->tile_rows;
-    const dw_pos end = scan->queries->first + t0 + rows; /* no row of the tile sees this position */
+    const int64_t rows = rows_of_tile(scan, tile);
+    const dw_block_range range = blocks_of_tile(scan, tile);
+    const int64_t blocks = range.end - range.first;
 
     for (int64_t t = 0; t < rows; t++) {
         const float *q = scan->queries->q + (t0 + t) * scan->queries->stride + kv_head * scan->group * scan->head_dim;
@@ -167,13 +195,13 @@ static void scan_task(void *context, int64_t task, int thread)
             dw_partial_clear(partial_at(scan, slice, t0 + t, kv_head * scan->group + i), scan->head_dim + 1);
         }
     }
-    for (int64_t b = scan->blocks * slice / scan->slices; b < scan->blocks * (slice + 1) / scan->slices; b++) {
-        const dw_pos start = dw_shard_block_start(scan->shard, (dw_block_slot){b});
-        const int64_t blind = start - (scan->queries->first + t0); /* leading rows that see nothing of this block */
-        const int64_t skip = blind > 0 ? blind : 0;
-        if (start >= end) break;
-        scan_block(scan, s, s->q + skip * scan->group * scan->head_dim, kv_head, slice, (dw_block_slot){b}, t0 + skip,
-                   rows - skip);
+    for (int64_t b = blocks * slice / scan->slices; b < blocks * (slice + 1) / scan->slices; b++) {
+        const dw_block_slot block = {range.first + b};
+        const dw_pos start = dw_shard_block_start(scan->shard, block);
+        const int64_t from = dw_larger(start - (scan->queries->first + t0), 0); /* rows in front of the block see none of it, */
+        int64_t to = rows;
+        while (visible(scan, t0 + to - 1).first >= start + DW_BLOCK) to--; /* nor do rows whose window begins behind it */
+        scan_block(scan, s, s->q + from * scan->group * scan->head_dim, kv_head, slice, block, t0 + from, to - from);
     }
 }
 
@@ -192,17 +220,18 @@ dw_status dw_scan_dense(dw_scan *scan, const dw_shard *shard, int64_t layer, con
                         const int32_t *value_exponent, int64_t *partials, dw_error *err)
 {
     const int64_t wanted = (int64_t)TASKS_PER_THREAD * dw_pool_threads(scan->pool);
+    dw_block_range range;
     int64_t tasks;
     scan->shard = shard;
     scan->layer = layer;
     scan->queries = queries;
     scan->value_exponent = value_exponent;
     scan->partials = partials;
-    scan->blocks = dw_shard_blocks(shard, queries->first + queries->rows);
     scan->tiles = (queries->rows + scan->tile_rows - 1) / scan->tile_rows;
     tasks = scan->tiles * scan->kv_heads;
+    range = blocks_of_tile(scan, scan->tiles - 1); /* without a window the longest */
     scan->slices = dw_pool_threads(scan->pool) == 1 ? 1 : (wanted + tasks - 1) / tasks;
-    if (scan->slices > scan->blocks / MIN_SLICE_BLOCKS) scan->slices = scan->blocks / MIN_SLICE_BLOCKS;
+    scan->slices = dw_smaller(scan->slices, (range.end - range.first) / MIN_SLICE_BLOCKS);
     if ((scan->slices - 1) * queries->rows > scan->max_slice_rows) scan->slices = scan->max_slice_rows / queries->rows + 1;
     if (scan->slices < 1) scan->slices = 1;
     atomic_store(&scan->bad_head, -1);

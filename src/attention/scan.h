@@ -2,15 +2,17 @@
 #ifndef DW_ATTENTION_SCAN_H
 #define DW_ATTENTION_SCAN_H
 
+#include "attention/visible.h"
 #include "base/pool.h"
 #include "cache/shard.h"
 
-/* Query rows of one layer. Row t sits at position first + t and sees the positions up to its own. */
+/* Query rows of one layer. Row t sits at position first + t and sees dw_visible_positions(first + t, window). */
 typedef struct {
     int64_t rows;
     dw_pos first;
     const float *q; /* row t: [heads][head_dim] f32 at q + t * stride, natural units (not scaled) */
     int64_t stride; /* floats */
+    int64_t window; /* positions that a row sees, itself included; 0: all up to its own */
 } dw_queries;
 
 /* log2(e) / sqrt(head_dim): raw scores times this are bits. */
@@ -23,7 +25,8 @@ dw_status dw_scan_create(dw_scan **out, const dw_kernels *kernels, dw_pool *pool
 void dw_scan_destroy(dw_scan *scan);
 
 /* partials: [rows][heads][dw_partial_words(head_dim + 1)], the last channel being the sum of weights. value_exponent:
-   [kv_heads]. DW_RUNTIME when a score is not a number or out of range (names layer and head). */
+   [kv_heads]. Blocks that no row sees are not read. DW_RUNTIME when a score is not a number or out of range (names layer and
+   head). */
 dw_status dw_scan_dense(dw_scan *scan, const dw_shard *shard, int64_t layer, const dw_queries *queries,
                         const int32_t *value_exponent, int64_t *partials, dw_error *err);
 

@@ -26,7 +26,7 @@ struct dw_sparse {
     dw_proposal *section; /* [kv_heads] */
 
     /* The row at work. */
-    dw_pos position;
+    dw_visible visible;
     const float *q;
     const int32_t *value_exponent;
     float *out;
@@ -141,11 +141,11 @@ static dw_interval omitted_mass(const dw_sparse *sparse, const dw_proposal *sect
     const double kept_mass = dw_partial_mass(kept, d + 1, &kept_exponent);
     const int64_t difference = kept_exponent - all_exponent;
     double norm = 0.0;
-    if (set_size == sparse->position + 1) return (dw_interval){0.0, 0.0};
+    if (set_size == dw_visible_count(sparse->visible)) return (dw_interval){0.0, 0.0};
     for (int64_t c = 0; c < d; c++) norm += (double)q[c] * (double)q[c];
     return dw_omitted_interval(difference < -1000 ? 0.0 : ldexp(kept_mass, (int)difference) / all,
                                dw_score_error_bits(sqrt(norm), *section->key_norm, (double)sparse->scale, d),
-                               sparse->position / DW_BLOCK + 1);
+                               dw_visible_block_count(sparse->visible));
 }
 
 static void head_task(void *context, int64_t head, int thread)
@@ -169,7 +169,7 @@ static void head_task(void *context, int64_t head, int thread)
     sparse->omitted[head] = omitted_mass(sparse, section, head % group, sparse->q + head * d, s->partial, count);
 }
 
-void dw_sparse_attend(dw_sparse *sparse, dw_pos position, const float *q, const int32_t *value_exponent, void *message,
+void dw_sparse_attend(dw_sparse *sparse, dw_visible visible, const float *q, const int32_t *value_exponent, void *message,
                       float *out, dw_interval *omitted)
 {
     char *at = message;
@@ -177,7 +177,7 @@ void dw_sparse_attend(dw_sparse *sparse, dw_pos position, const float *q, const 
         sparse->section[g] = dw_proposal_view(sparse->shape, at);
         at += *sparse->section[g].bytes;
     }
-    sparse->position = position;
+    sparse->visible = visible;
     sparse->q = q;
     sparse->value_exponent = value_exponent;
     sparse->out = out;

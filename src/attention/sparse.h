@@ -5,6 +5,7 @@
 
 #include "attention/omitted.h"
 #include "attention/proposal.h"
+#include "attention/visible.h"
 #include "base/pool.h"
 
 typedef struct dw_sparse dw_sparse;
@@ -14,9 +15,10 @@ dw_status dw_sparse_create(dw_sparse **out, const dw_kernels *kernels, dw_pool *
                            const dw_proposal_shape *shape, dw_error *err);
 void dw_sparse_destroy(dw_sparse *sparse);
 
-/* message: the proposals of all ranks merged, for the row at `position` with queries q [heads][head_dim].
-   out: [heads][head_dim]; omitted: [heads], the mass outside the set. value_exponent: [kv_heads]. */
-void dw_sparse_attend(dw_sparse *sparse, dw_pos position, const float *q, const int32_t *value_exponent, void *message,
+/* message: the proposals of all ranks merged, for the row that sees `visible`, with queries q [heads][head_dim].
+   out: [heads][head_dim]; omitted: [heads], the share of what the row sees that is outside the set. value_exponent:
+   [kv_heads]. */
+void dw_sparse_attend(dw_sparse *sparse, dw_visible visible, const float *q, const int32_t *value_exponent, void *message,
                       float *out, dw_interval *omitted);
 
 #endif

@@ -180,9 +180,9 @@ const void *dw_shard_values(const dw_shard *shard, int64_t layer, int64_t kv_hea
     return shard->values + block_index(shard, layer, kv_head, block) * shard->value_block_bytes;
 }
 
-float dw_shard_key_norm(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_block_slot block, int64_t visible)
+float dw_shard_key_norm(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_block_slot block, int first, int last)
 {
     const int64_t index = block_index(shard, layer, kv_head, block);
-    if (visible == DW_BLOCK) return shard->block_norms[index];
-    return largest_norm(shard->key_norms + index * DW_BLOCK, visible);
+    if (first == 0 && last == DW_BLOCK - 1) return shard->block_norms[index];
+    return largest_norm(shard->key_norms + index * DW_BLOCK + first, last - first + 1);
 }

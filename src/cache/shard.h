@@ -57,7 +57,7 @@ dw_pos dw_shard_block_start(const dw_shard *shard, dw_block_slot block);
 const void *dw_shard_keys(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_block_slot block);
 const void *dw_shard_values(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_block_slot block);
 
-/* Upper bound of |K[j]|_2 over the first `visible` (1..64) keys of a block. */
-float dw_shard_key_norm(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_block_slot block, int64_t visible);
+/* Upper bound of |K[j]|_2 over the keys first..last (0..63) of a block. */
+float dw_shard_key_norm(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_block_slot block, int first, int last);
 
 #endif

@@ -56,12 +56,12 @@ static double kv_bytes(const bench *b, int64_t depth, dw_attention_mode mode)
     const dw_options *options = b->rank->options;
     const dw_model *model = b->rank->model;
     const double visible = (double)depth + (double)(b->method->rows * b->method->steps + 1) / 2;
-    const double key = (double)dw_row_bytes(options->key_type, model->head_dim);
-    const double value = (double)dw_row_bytes(options->value_type, model->head_dim);
+    const double key = (double)dw_row_bytes(options->key_type, model->config.head_dim);
+    const double value = (double)dw_row_bytes(options->value_type, model->config.head_dim);
     const double set = (double)options->policy.anchor + (double)options->policy.window + (double)options->policy.keys;
-    double values = visible * (double)model->kv_heads;
-    if (mode != DW_DENSE && set * (double)model->heads < values) values = set * (double)model->heads;
-    return (double)model->layers * (visible * (double)model->kv_heads * key + values * value);
+    double values = visible * (double)model->config.kv_heads;
+    if (mode != DW_DENSE && set * (double)model->config.heads < values) values = set * (double)model->config.heads;
+    return (double)model->config.layers * (visible * (double)model->config.kv_heads * key + values * value);
 }
 
 static void add_times(dw_times *sum, const dw_times *t, double weight)

@@ -174,7 +174,7 @@ static void silu_mul_task(void *context, int64_t task, int thread)
     bench *b = context;
     scratch *s = &b->scratch[thread];
     (void)task;
-    for (int i = 0; i < CALLS; i++) b->rank->kernels->silu_mul(s->out, s->in, INPUTS);
+    for (int i = 0; i < CALLS; i++) b->rank->kernels->activate[DW_SILU](s->out, s->in, INPUTS);
 }
 
 static void cache_read_task(void *context, int64_t task, int thread)

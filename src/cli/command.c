@@ -27,7 +27,7 @@ dw_status dw_check_context(const dw_options *options, int64_t trained, dw_error 
 
 dw_status dw_choose_context(const dw_rank *rank, int64_t prompt, int64_t tokens, int64_t *context, dw_error *err)
 {
-    const int64_t trained = rank->model->context;
+    const int64_t trained = rank->model->config.context;
     const int64_t wanted = rank->options->context;
     DW_TRY(dw_check_context(rank->options, trained, err));
     *context = wanted > 0 ? wanted : trained;
@@ -59,8 +59,8 @@ dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_attention_mod
 
 static int progress_wanted(const dw_options *options)
 {
-    if (options->quiet || options->progress == DW_PROGRESS_NEVER) return 0;
-    return options->progress == DW_PROGRESS_ALWAYS || isatty(STDERR_FILENO);
+    if (options->quiet || options->progress == DW_NEVER) return 0;
+    return options->progress == DW_ALWAYS || isatty(STDERR_FILENO);
 }
 
 static void show_progress(int64_t done, int64_t count)

@@ -35,7 +35,7 @@ static dw_status prepare(run *r, dw_error *err)
     DW_TRY(dw_read_prompt(options, rank->model, rank->tokenizer, &r->prompt, &r->prompt_count, err));
     DW_TRY(dw_choose_context(rank, r->prompt_count, options->tokens, &r->context, err));
     if (options->stop_count > 0 && rank->tokenizer == NULL) {
-        return dw_fail(err, DW_INPUT, "%s: --stop needs a tokenizer, and the model has none", rank->model->path);
+        return dw_fail(err, DW_INPUT, "%s: --stop needs a tokenizer, and the model has none", rank->model->checkpoint->path);
     }
     r->text = (dw_text_output){.stops = options->stops, .stop_count = options->stop_count, .print = !options->json};
     DW_TRY(dw_sampler_create(&r->sampler, &options->sampling, rank->model->vocabulary, err));

@@ -77,11 +77,11 @@ static json_t *traffic_json(const dw_rank *rank, const dw_generation *done)
 
 dw_status dw_generation_json(const dw_rank *rank, const dw_generation *done, dw_error *err)
 {
-    const char *path = rank->model->path;
+    const char *path = rank->model->checkpoint->path;
     json_t *text = done->text == NULL ? json_null() : json_stringn(done->text, (size_t)done->text_length);
     return dw_print_json(
         json_pack("{s:s, s:o, s:s, s:i, s:i, s:I, s:i, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "dewpoint", DW_VERSION, "model",
-                  dw_json_text(path, (int64_t)strlen(path)), "family", rank->model->family->name, "ranks",
+                  dw_json_text(path, (int64_t)strlen(path)), "family", rank->model->config.family->name, "ranks",
                   rank->transport->size, "threads", dw_pool_threads(rank->pool), "prompt_tokens",
                   (json_int_t)done->prompt_tokens, "restored_tokens", 0, "tokens", tokens_json(done), "text", text,
                   "stop_reason", done->stop_reason, "attention", attention_json(rank->options, done), "timings",

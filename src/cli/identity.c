@@ -6,10 +6,11 @@ void dw_card_add_options(dw_card *card, const dw_options *options)
 {
     const dw_policy *policy = &options->policy;
     const int two_modes = options->command == DW_COMMAND_BENCH_DECODE && options->mode_count > 1; /* others use the first */
-    dw_card_add(card, DW_USAGE, "the command", "number %d%s%s", (int)options->command, options->help ? " --help" : "",
+    dw_card_add(card, DW_USAGE, "the command", "%s%s%s", dw_command_name(options->command), options->help ? " --help" : "",
                 options->version ? " --version" : "");
     if (options->help || options->version) return;
     dw_card_add(card, DW_USAGE, "--rope-base", "%.17g", options->rope_base);
+    dw_card_add(card, DW_USAGE, "--rope-scaling", "%s", options->rope_scaling == NULL ? "" : options->rope_scaling);
     dw_card_add(card, DW_USAGE, "--context", "%lld", (long long)options->context);
     dw_card_add(card, DW_USAGE, "--attention", "%s%s%s", dw_mode_name(options->modes[0]), two_modes ? "," : "",
                 two_modes ? dw_mode_name(options->modes[1]) : "");
@@ -26,7 +27,7 @@ void dw_card_add_definition(dw_card *card, uint64_t definition)
 
 void dw_card_add_model(dw_card *card, const dw_model *model)
 {
-    const dw_fingerprint print = dw_fingerprint_of(model->file);
+    const dw_fingerprint print = dw_fingerprint_of(model->checkpoint);
     dw_card_add(card, DW_INPUT, "the model's metadata", "%016llx", (unsigned long long)print.header);
     dw_card_add(card, DW_INPUT, "the model's weights", "%016llx", (unsigned long long)print.weights);
 }

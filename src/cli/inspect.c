@@ -1,9 +1,10 @@
-/* dewpoint inspect: what a model file holds, whether this version runs it, and the memory that a context takes on these ranks.
-   Reads the directory of the file, no weights. */
+/* dewpoint inspect: what a model holds, whether this version runs it, and the memory that a context takes on these ranks. Reads
+   the directories of the files, no weights. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/integers.h"
 #include "base/memory.h"
@@ -14,8 +15,8 @@
 
 /* The tensors of one type. */
 typedef struct {
-    uint32_t id;
-    const char *name; /* NULL: no type of ggml */
+    uint32_t id;      /* GGUF only */
+    const char *name; /* "": no type of ggml */
     int supported;
     int64_t tensors;
     int64_t elements;
@@ -40,12 +41,14 @@ typedef struct {
 /* What rank 0 holds. Numbers that the file does not tell, or that no model can have, are -1. */
 typedef struct {
     const dw_rank *rank;
-    dw_gguf *file;
+    dw_checkpoint *checkpoint;
+    const dw_gguf *gguf; /* NULL: a directory */
     int runs;
-    dw_error problem; /* why not, when it does not run */
-    dw_gguf_text family;
+    dw_error problem;                               /* why not, when it does not run */
+    dw_printable_text family, name, tokenizer, pre; /* "": unknown, none */
     int64_t layers, hidden, feed_forward, heads, kv_heads, head_dim, vocabulary, trained;
     double rope_base;
+    const char *rope_scaling; /* NULL: unknown */
     type_row *types;
     int64_t type_count;
     int64_t elements;    /* of all tensors */
@@ -71,7 +74,7 @@ static int64_t product(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
 }
 
-/* ---- the file ---- */
+/* ---- the shape ---- */
 
 /* The integer behind "FAMILY.suffix" if it is one of 1..most. */
 static int64_t read_count(const view *v, const char *suffix, int64_t most)
@@ -81,33 +84,59 @@ static int64_t read_count(const view *v, const char *suffix, int64_t most)
     int found;
     dw_error unused;
     snprintf(key, sizeof key, "%s.%s", v->family.text, suffix);
-    if (dw_gguf_int(v->file, key, &value, &found, &unused) != DW_OK) return -1;
+    if (dw_gguf_int(v->gguf, key, &value, &found, &unused) != DW_OK) return -1;
     return value >= 1 && value <= most ? value : -1;
 }
 
 static int64_t count_elements(const view *v, const char *name)
 {
-    const int64_t keys = dw_gguf_keys(v->file);
+    const int64_t keys = dw_gguf_keys(v->gguf);
     for (int64_t k = 0; k < keys; k++) {
-        const dw_string key = dw_gguf_key(v->file, k);
-        const dw_gguf_value value = dw_gguf_value_of(v->file, k);
-        if (key.length != (int64_t)strlen(name) || memcmp(key.data, name, strlen(name)) != 0) continue;
-        return value.kind == DW_GGUF_ARRAY ? value.integer : -1;
+        const dw_gguf_value value = dw_gguf_value_of(v->gguf, k);
+        if (dw_string_is(dw_gguf_key(v->gguf, k), name)) return value.kind == DW_GGUF_ARRAY ? value.integer : -1;
     }
     return -1;
 }
 
-static dw_gguf_text read_text(const view *v, const char *key)
+static dw_printable_text read_text(const view *v, const char *key)
 {
     dw_string text = {"", 0};
     int found;
     dw_error unused;
-    if (dw_gguf_string(v->file, key, &text, &found, &unused) != DW_OK) text.length = 0;
-    return dw_gguf_printable(text);
+    if (dw_gguf_string(v->gguf, key, &text, &found, &unused) != DW_OK) text.length = 0;
+    return dw_printable(text);
 }
 
-/* The bounds keep products of a few of them within 63 bits. */
-static void read_shape(view *v)
+/* The first of the files that a directory may have its tokenizer in. */
+static dw_status find_tokenizer(view *v, dw_error *err)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
+    for (int i = 0; i < 2 && v->tokenizer.text[0] == '\0'; i++) {
+        char *path;
+        DW_TRY(dw_checkpoint_file(v->checkpoint, names[i], &path, err));
+        if (access(path, F_OK) == 0) v->tokenizer = dw_printable(dw_string_of(names[i]));
+        dw_free(path);
+    }
+    return DW_OK;
+}
+
+static dw_status read_names(view *v, dw_error *err)
+{
+    const char *family;
+    if (v->gguf != NULL) {
+        v->family = read_text(v, "general.architecture");
+        v->name = read_text(v, "general.name");
+        v->tokenizer = read_text(v, "tokenizer.ggml.model");
+        v->pre = read_text(v, "tokenizer.ggml.pre");
+        return DW_OK;
+    }
+    family = json_string_value(json_object_get(v->checkpoint->config, "model_type"));
+    v->family = dw_printable(dw_string_of(family == NULL ? "" : family));
+    return find_tokenizer(v, err);
+}
+
+/* Of a GGUF file whose configuration Dewpoint refuses. The bounds keep products of a few numbers within 63 bits. */
+static void read_keys(view *v)
 {
     const int64_t most = (int64_t)1 << 19;
     const int64_t longest = (int64_t)1 << 34;
@@ -115,7 +144,6 @@ static void read_shape(view *v)
     int found = 0;
     int64_t value_dim;
     dw_error unused;
-    v->family = read_text(v, "general.architecture");
     v->layers = read_count(v, "block_count", most);
     v->hidden = read_count(v, "embedding_length", most);
     v->feed_forward = read_count(v, "feed_forward_length", longest);
@@ -124,24 +152,66 @@ static void read_shape(view *v)
     v->head_dim = read_count(v, "attention.key_length", most);
     value_dim = read_count(v, "attention.value_length", most);
     v->trained = read_count(v, "context_length", longest);
-    v->vocabulary = count_elements(v, "tokenizer.ggml.tokens");
-    if (v->vocabulary < 0) v->vocabulary = read_count(v, "vocab_size", longest);
+    v->vocabulary = read_count(v, "vocab_size", longest);
     if (v->kv_heads < 0) v->kv_heads = v->heads;
     if (v->head_dim < 0 && v->hidden > 0 && v->heads > 0) v->head_dim = v->hidden / v->heads;
+    if (value_dim > 0 && value_dim != v->head_dim) v->head_dim = -1;
     snprintf(key, sizeof key, "%s.rope.freq_base", v->family.text);
-    if (dw_gguf_float(v->file, key, &v->rope_base, &found, &unused) != DW_OK || !found) v->rope_base = -1;
-
-    v->token_bytes = -1;
-    if (v->layers < 0 || v->kv_heads < 0 || v->head_dim < 1 || (value_dim > 0 && value_dim != v->head_dim)) return;
-    v->token_bytes = product(v->layers * v->kv_heads, dw_row_bytes(v->rank->options->key_type, v->head_dim) +
-                                                          dw_row_bytes(v->rank->options->value_type, v->head_dim));
+    if (dw_gguf_float(v->gguf, key, &v->rope_base, &found, &unused) != DW_OK || !found) v->rope_base = -1;
 }
+
+static void take_config(view *v, const dw_config *config)
+{
+    v->layers = config->layers;
+    v->hidden = config->hidden;
+    v->feed_forward = config->feed_forward;
+    v->heads = config->heads;
+    v->kv_heads = config->kv_heads;
+    v->head_dim = config->head_dim;
+    v->trained = config->context;
+    v->vocabulary = config->vocabulary;
+    if (config->rope_pairs == DW_ROPE_ABSENT) return;
+    v->rope_base = config->rope.base;
+    v->rope_scaling = dw_rope_name(config->rope.kind);
+}
+
+static dw_status read_shape(view *v, dw_error *err)
+{
+    const dw_config_overrides none = {0};
+    const dw_options *options = v->rank->options;
+    dw_config config;
+    dw_error problem;
+    dw_status status;
+    v->layers = v->hidden = v->feed_forward = v->heads = v->kv_heads = v->head_dim = v->trained = v->vocabulary = -1;
+    v->rope_base = -1;
+    DW_TRY(read_names(v, err));
+    status = dw_config_read(&config, v->checkpoint, &none, &problem);
+    if (status == DW_OK) {
+        take_config(v, &config);
+        dw_config_free(&config);
+    } else if (status != DW_INPUT) {
+        *err = problem;
+        return status;
+    } else if (v->gguf != NULL) {
+        read_keys(v);
+    }
+    if (v->gguf != NULL && count_elements(v, "tokenizer.ggml.tokens") > 0) {
+        v->vocabulary = count_elements(v, "tokenizer.ggml.tokens");
+    }
+    v->token_bytes = -1;
+    if (v->layers < 0 || v->kv_heads < 0 || v->head_dim < 1) return DW_OK;
+    v->token_bytes = product(v->layers * v->kv_heads,
+                             dw_row_bytes(options->key_type, v->head_dim) + dw_row_bytes(options->value_type, v->head_dim));
+    return DW_OK;
+}
+
+/* ---- the tensors ---- */
 
 static int by_type(const void *a, const void *b)
 {
-    const uint32_t x = ((const type_row *)a)->id;
-    const uint32_t y = ((const type_row *)b)->id;
-    return (x > y) - (x < y);
+    const type_row *x = a;
+    const type_row *y = b;
+    return x->id != y->id ? (x->id > y->id) - (x->id < y->id) : strcmp(x->name, y->name);
 }
 
 static void add_row(type_row *to, const type_row *row)
@@ -154,21 +224,21 @@ static void add_row(type_row *to, const type_row *row)
 /* One row a tensor, sorted by type; then the rows of a type become one. */
 static dw_status read_types(view *v, dw_error *err)
 {
-    const int64_t tensors = dw_gguf_tensors(v->file);
-    DW_TRY(DW_ALLOC(&v->types, tensors, "tensor types", err));
-    for (int64_t t = 0; t < tensors; t++) {
-        const dw_gguf_tensor_info info = dw_gguf_tensor_at(v->file, t);
-        v->types[t] = (type_row){info.type_id, info.type, info.supported, 1, info.elements, info.bytes};
-        v->elements = sum(v->elements, info.elements);
-        v->weights = sum(v->weights, info.bytes);
+    const dw_tensors *tensors = v->checkpoint->tensors;
+    DW_TRY(DW_ALLOC(&v->types, tensors->count, "tensor types", err));
+    for (int64_t i = 0; i < tensors->count; i++) {
+        const dw_tensor *t = &tensors->list[i];
+        v->types[i] = (type_row){t->type_id, t->type, t->storage != DW_TYPE_COUNT, 1, t->elements, t->bytes};
+        v->elements = sum(v->elements, t->elements);
+        v->weights = sum(v->weights, t->bytes);
     }
-    qsort(v->types, (size_t)tensors, sizeof *v->types, by_type);
-    for (int64_t t = 0; t < tensors; t++) {
+    qsort(v->types, (size_t)tensors->count, sizeof *v->types, by_type);
+    for (int64_t i = 0; i < tensors->count; i++) {
         const int64_t last = v->type_count - 1;
-        if (last >= 0 && v->types[last].id == v->types[t].id) {
-            add_row(&v->types[last], &v->types[t]);
+        if (last >= 0 && by_type(&v->types[last], &v->types[i]) == 0) {
+            add_row(&v->types[last], &v->types[i]);
         } else {
-            v->types[v->type_count++] = v->types[t];
+            v->types[v->type_count++] = v->types[i];
         }
     }
     return DW_OK;
@@ -179,7 +249,7 @@ static dw_status check_support(view *v, dw_error *err)
 {
     dw_tokenizer *tokenizer = NULL;
     dw_status status = dw_model_check(v->rank->options->model, &v->problem);
-    if (status == DW_OK) status = dw_tokenizer_load(&tokenizer, v->file, &v->problem);
+    if (status == DW_OK) status = dw_tokenizer_load(&tokenizer, v->checkpoint, &v->problem);
     dw_tokenizer_free(tokenizer);
     v->runs = status == DW_OK;
     if (v->runs || status == DW_INPUT) return DW_OK;
@@ -271,8 +341,9 @@ static json_t *types_json(const view *v)
     json_t *array = json_array();
     for (int64_t t = 0; array != NULL && t < v->type_count; t++) {
         const type_row *row = &v->types[t];
-        array = append(array, json_pack("{s:s?, s:I, s:I, s:I, s:I, s:b}", "type", row->name, "id", (json_int_t)row->id,
-                                        "tensors", (json_int_t)row->tensors, "parameters", (json_int_t)row->elements, "bytes",
+        json_t *id = v->gguf != NULL ? json_integer((json_int_t)row->id) : json_null();
+        array = append(array, json_pack("{s:o, s:o, s:I, s:I, s:I, s:b}", "type", text_or_null(row->name), "id", id, "tensors",
+                                        (json_int_t)row->tensors, "parameters", (json_int_t)row->elements, "bytes",
                                         (json_int_t)row->bytes, "supported", row->supported));
     }
     return array;
@@ -280,14 +351,14 @@ static json_t *types_json(const view *v)
 
 static json_t *tensors_json(const view *v)
 {
+    const dw_tensors *tensors = v->checkpoint->tensors;
     json_t *array = json_array();
-    for (int64_t t = 0; array != NULL && t < dw_gguf_tensors(v->file); t++) {
-        const dw_gguf_tensor_info info = dw_gguf_tensor_at(v->file, t);
-        const dw_string name = dw_gguf_tensor_name(v->file, t);
+    for (int64_t i = 0; array != NULL && i < tensors->count; i++) {
+        const dw_tensor *t = &tensors->list[i];
         json_t *shape = json_array();
-        for (int d = 0; shape != NULL && d < info.dims; d++) shape = append(shape, json_integer((json_int_t)info.shape[d]));
-        array = append(array, json_pack("{s:o, s:s?, s:o, s:I}", "name", dw_json_text(name.data, name.length), "type",
-                                        info.type, "shape", shape, "bytes", (json_int_t)info.bytes));
+        for (int d = 0; shape != NULL && d < t->dims; d++) shape = append(shape, json_integer((json_int_t)t->size[d]));
+        array = append(array, json_pack("{s:o, s:o, s:o, s:I}", "name", dw_json_text(t->name.data, t->name.length), "type",
+                                        text_or_null(t->type), "shape", shape, "bytes", (json_int_t)t->bytes));
     }
     return array;
 }
@@ -304,12 +375,15 @@ static json_t *value_json(const dw_gguf_value *value)
     return NULL;
 }
 
+/* Of a directory: config.json. */
 static json_t *metadata_json(const view *v)
 {
-    json_t *object = json_object();
-    for (int64_t k = 0; object != NULL && k < dw_gguf_keys(v->file); k++) {
-        const dw_string name = dw_gguf_key(v->file, k);
-        const dw_gguf_value value = dw_gguf_value_of(v->file, k);
+    json_t *object;
+    if (v->gguf == NULL) return json_incref(v->checkpoint->config);
+    object = json_object();
+    for (int64_t k = 0; object != NULL && k < dw_gguf_keys(v->gguf); k++) {
+        const dw_string name = dw_gguf_key(v->gguf, k);
+        const dw_gguf_value value = dw_gguf_value_of(v->gguf, k);
         json_t *key = dw_json_text(name.data, name.length);
         if (key == NULL || json_object_set_new(object, json_string_value(key), value_json(&value)) != 0) {
             json_decref(object);
@@ -358,29 +432,46 @@ static json_t *kv_json(const view *v)
                      "bytes_per_token", number(v->token_bytes));
 }
 
-static dw_status print_json(const view *v, dw_error *err)
+static int64_t file_bytes(const view *v)
 {
-    const char *path = dw_gguf_path(v->file);
-    const dw_gguf_text name = read_text(v, "general.name");
-    const dw_gguf_text tokenizer = read_text(v, "tokenizer.ggml.model");
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < v->checkpoint->file_count; i++) bytes = sum(bytes, v->checkpoint->files[i].bytes);
+    return bytes;
+}
+
+static json_t *shape_json(const view *v)
+{
     json_t *rope_base = v->rope_base > 0 && isfinite(v->rope_base) ? json_real(v->rope_base) : json_null();
-    json_t *object = json_pack(
-        "{s:s, s:o, s:I, s:o, s:o, s:b, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "dewpoint", DW_VERSION,
-        "model", dw_json_text(path, (int64_t)strlen(path)), "bytes", (json_int_t)dw_gguf_bytes(v->file), "name",
-        text_or_null(name.text), "family", text_or_null(v->family.text), "supported", v->runs, "problem",
-        v->runs ? json_null() : text_or_null(v->problem.message), "parameters", (json_int_t)v->elements, "layers",
-        number(v->layers), "hidden", number(v->hidden), "feed_forward", number(v->feed_forward), "heads", number(v->heads),
-        "kv_heads", number(v->kv_heads), "head_dim", number(v->head_dim), "vocabulary", number(v->vocabulary), "context",
-        number(v->trained), "rope_base", rope_base, "tokenizer", text_or_null(tokenizer.text));
-    json_t *rest = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "types", types_json(v), "kv", kv_json(v), "memory",
-                             memory_json(v), "condensate", condensate_json(v), "tensors", tensors_json(v), "metadata",
-                             metadata_json(v));
-    if (json_object_update(object, rest) != 0) {
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s?}", "layers", number(v->layers), "hidden",
+                     number(v->hidden), "feed_forward", number(v->feed_forward), "heads", number(v->heads), "kv_heads",
+                     number(v->kv_heads), "head_dim", number(v->head_dim), "vocabulary", number(v->vocabulary), "context",
+                     number(v->trained), "rope_base", rope_base, "rope_scaling", v->rope_scaling);
+}
+
+/* Adds the keys of `more`, which it takes. NULL once something could not be built. */
+static json_t *join(json_t *object, json_t *more)
+{
+    if (json_object_update(object, more) != 0) {
         json_decref(object);
         object = NULL;
     }
-    json_decref(rest);
-    return dw_print_json(object, err);
+    json_decref(more);
+    return object;
+}
+
+static dw_status print_json(const view *v, dw_error *err)
+{
+    const char *path = v->checkpoint->path;
+    json_t *object = json_pack("{s:s, s:o, s:s, s:I, s:I, s:o, s:o, s:b, s:o, s:I, s:o}", "dewpoint", DW_VERSION, "model",
+                               dw_json_text(path, (int64_t)strlen(path)), "format", v->gguf != NULL ? "gguf" : "safetensors",
+                               "files", (json_int_t)v->checkpoint->file_count, "bytes", (json_int_t)file_bytes(v), "name",
+                               text_or_null(v->name.text), "family", text_or_null(v->family.text), "supported", v->runs,
+                               "problem", v->runs ? json_null() : text_or_null(v->problem.message), "parameters",
+                               (json_int_t)v->elements, "tokenizer", text_or_null(v->tokenizer.text));
+    json_t *rest = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "types", types_json(v), "kv", kv_json(v), "memory",
+                             memory_json(v), "condensate", condensate_json(v), "tensors", tensors_json(v), "metadata",
+                             metadata_json(v));
+    return dw_print_json(join(join(object, shape_json(v)), rest), err);
 }
 
 /* ---- text ---- */
@@ -394,20 +485,24 @@ static void print_number(const char *name, int64_t value)
     }
 }
 
-static const char *or_unknown(const dw_gguf_text *text)
+static void print_tokenizer(const view *v)
 {
-    return text->text[0] == '\0' ? "unknown" : text->text;
+    if (v->tokenizer.text[0] == '\0') {
+        printf("\ntokenizer   none");
+    } else {
+        printf("\ntokenizer   %s%s%s", v->tokenizer.text, v->pre.text[0] == '\0' ? "" : ", ", v->pre.text);
+    }
+    print_number(", vocabulary", v->vocabulary);
 }
 
 static void print_model(const view *v)
 {
-    const dw_gguf_text name = read_text(v, "general.name");
-    const dw_gguf_text tokenizer = read_text(v, "tokenizer.ggml.model");
-    const dw_gguf_text pre = read_text(v, "tokenizer.ggml.pre");
-    printf("file        %s\n", dw_size_of(dw_gguf_bytes(v->file)).text);
-    if (name.text[0] != '\0') printf("name        %s\n", name.text);
-    printf("family      %s\n", or_unknown(&v->family));
-    printf("parameters  %lld in %lld tensors\n", (long long)v->elements, (long long)dw_gguf_tensors(v->file));
+    const int64_t files = v->checkpoint->file_count;
+    printf("file        %s", dw_size_of(file_bytes(v)).text);
+    if (files > 1) printf(" in %lld files", (long long)files);
+    if (v->name.text[0] != '\0') printf("\nname        %s", v->name.text);
+    printf("\nfamily      %s\n", v->family.text[0] == '\0' ? "unknown" : v->family.text);
+    printf("parameters  %lld in %lld tensors\n", (long long)v->elements, (long long)v->checkpoint->tensors->count);
     print_number("layers     ", v->layers);
     print_number(", hidden size", v->hidden);
     print_number(", feed-forward size", v->feed_forward);
@@ -417,12 +512,8 @@ static void print_model(const view *v)
     print_number("\ncontext    ", v->trained);
     printf(" (trained)");
     if (v->rope_base > 0) printf(", RoPE base %g", v->rope_base);
-    if (tokenizer.text[0] == '\0') {
-        printf("\ntokenizer   none");
-    } else {
-        printf("\ntokenizer   %s%s%s", tokenizer.text, pre.text[0] == '\0' ? "" : ", ", pre.text);
-    }
-    print_number(", vocabulary", v->vocabulary);
+    if (v->rope_scaling != NULL && strcmp(v->rope_scaling, "none") != 0) printf(", scaling %s", v->rope_scaling);
+    print_tokenizer(v);
 }
 
 static void print_types(const view *v)
@@ -432,7 +523,7 @@ static void print_types(const view *v)
         const type_row *row = &v->types[t];
         char unknown[24];
         snprintf(unknown, sizeof unknown, "type %u", row->id);
-        printf("%-10s %8lld %16lld %16lld%s\n", row->name == NULL ? unknown : row->name, (long long)row->tensors,
+        printf("%-10s %8lld %16lld %16lld%s\n", row->name[0] == '\0' ? unknown : row->name, (long long)row->tensors,
                (long long)row->elements, (long long)row->bytes, row->supported ? "" : "   not supported");
     }
 }
@@ -452,7 +543,7 @@ static void print_memory(const view *v)
     const dw_options *options = v->rank->options;
     const int ranks = v->rank->transport->size;
     if (v->token_bytes < 0) {
-        printf("\nKV cache    unknown: the file does not tell its shape as one that Dewpoint knows\n");
+        printf("\nKV cache    unknown: the model does not tell its shape as one that Dewpoint knows\n");
         return;
     }
     printf("\nKV cache    %lld bytes a token (K %s, V %s)\n", (long long)v->token_bytes, dw_types[options->key_type].name,
@@ -476,32 +567,44 @@ static void print_value(const dw_gguf_value *value)
     case DW_GGUF_INTEGER: printf("%lld\n", (long long)value->integer); break;
     case DW_GGUF_REAL: printf("%.9g\n", value->real); break;
     case DW_GGUF_BOOL: printf("%s\n", value->integer ? "true" : "false"); break;
-    case DW_GGUF_STRING: printf("\"%s\"\n", dw_gguf_printable(value->string).text); break;
+    case DW_GGUF_STRING: printf("\"%s\"\n", dw_printable(value->string).text); break;
     case DW_GGUF_ARRAY: printf("[%lld elements]\n", (long long)value->integer); break;
+    }
+}
+
+static void print_config(const view *v)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(v->checkpoint->config, key, value) {
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        printf("  %-44s %s\n", dw_printable(dw_string_of(key)).text, text == NULL ? "" : dw_printable(dw_string_of(text)).text);
+        dw_free(text);
     }
 }
 
 static void print_directory(const view *v)
 {
+    const dw_tensors *tensors = v->checkpoint->tensors;
     printf("\nmetadata\n");
-    for (int64_t k = 0; k < dw_gguf_keys(v->file); k++) {
-        const dw_gguf_value value = dw_gguf_value_of(v->file, k);
-        printf("  %-44s ", dw_gguf_printable(dw_gguf_key(v->file, k)).text);
+    if (v->gguf == NULL) print_config(v);
+    for (int64_t k = 0; v->gguf != NULL && k < dw_gguf_keys(v->gguf); k++) {
+        const dw_gguf_value value = dw_gguf_value_of(v->gguf, k);
+        printf("  %-44s ", dw_printable(dw_gguf_key(v->gguf, k)).text);
         print_value(&value);
     }
     printf("\ntensors\n");
-    for (int64_t t = 0; t < dw_gguf_tensors(v->file); t++) {
-        const dw_gguf_tensor_info info = dw_gguf_tensor_at(v->file, t);
-        printf("  %-44s %-8s", dw_gguf_printable(dw_gguf_tensor_name(v->file, t)).text,
-               info.type == NULL ? "unknown" : info.type);
-        for (int d = 0; d < info.dims; d++) printf("%s%lld", d == 0 ? " " : " x ", (long long)info.shape[d]);
+    for (int64_t i = 0; i < tensors->count; i++) {
+        const dw_tensor *t = &tensors->list[i];
+        printf("  %-44s %-8s", dw_printable(t->name).text, t->type[0] == '\0' ? "unknown" : t->type);
+        for (int d = 0; d < t->dims; d++) printf("%s%lld", d == 0 ? " " : " x ", (long long)t->size[d]);
         printf("\n");
     }
 }
 
 static dw_status print_text(const view *v, dw_error *err)
 {
-    const char *path = dw_gguf_path(v->file);
+    const char *path = v->checkpoint->path;
     const size_t length = strlen(path);
     const char *problem = v->problem.message;
     if (!v->runs && strncmp(problem, path, length) == 0 && strncmp(problem + length, ": ", 2) == 0) problem += length + 2;
@@ -519,8 +622,9 @@ static dw_status examine(view *v, dw_error *err)
 {
     const dw_options *options = v->rank->options;
     const int ranks = v->rank->transport->size;
-    DW_TRY(dw_gguf_open(&v->file, options->model, err));
-    read_shape(v);
+    DW_TRY(dw_checkpoint_open(&v->checkpoint, options->model, DW_FILE_MAP, err));
+    v->gguf = v->checkpoint->gguf;
+    DW_TRY(read_shape(v, err));
     DW_TRY(read_types(v, err));
     DW_TRY(check_support(v, err));
     if (v->trained > 0) DW_TRY(dw_check_context(options, v->trained, err));
@@ -539,7 +643,7 @@ static dw_status report(view *v, dw_error *err)
 
 static void release(view *v)
 {
-    dw_gguf_close(v->file);
+    dw_checkpoint_close(v->checkpoint);
     dw_free(v->types);
     dw_free(v->places);
     dw_free(v->kv);

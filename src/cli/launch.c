@@ -25,7 +25,7 @@ typedef struct {
     dw_card card;   /* what must be equal on all ranks */
     const dw_kernels *kernels;
     dw_model *model;
-    dw_gguf *vocabulary; /* tokenize opens no more than the file */
+    dw_checkpoint *vocabulary; /* tokenize opens no more than the files */
     dw_tokenizer *tokenizer;
     double load_seconds;
     pthread_mutex_t lock; /* guards the rest */
@@ -59,11 +59,40 @@ static int mpi_ranks_here(void)
 
 /* ---- loading ---- */
 
+/* One process with ample memory copies the weights into large pages, which it reads faster; processes of one host share the
+   pages of the mapped file. */
+static dw_status choose_way(const process *p, dw_file_way *way, dw_error *err)
+{
+    const dw_when mmap = p->options->mmap;
+    dw_checkpoint *checkpoint;
+    int64_t bytes = 0;
+    *way = mmap == DW_NEVER ? DW_FILE_READ : DW_FILE_MAP;
+    if (mmap != DW_AUTO || mpi_ranks_here() > 1) return DW_OK;
+    DW_TRY(dw_checkpoint_open(&checkpoint, p->options->model, DW_FILE_MAP, err));
+    for (int64_t i = 0; i < checkpoint->file_count; i++) bytes += checkpoint->files[i].bytes;
+    dw_checkpoint_close(checkpoint);
+    if (bytes <= dw_memory_available() / 2) *way = DW_FILE_READ;
+    return DW_OK;
+}
+
+static dw_status load_model(process *p, dw_error *err)
+{
+    const dw_options *options = p->options;
+    const dw_config_overrides overrides = {options->rope_base, options->rope_scaling};
+    dw_file_way way;
+    uint64_t definition;
+    DW_TRY(dw_definition_check(p->kernels, &definition, err));
+    dw_card_add_definition(&p->card, definition);
+    DW_TRY(choose_way(p, &way, err));
+    DW_TRY(dw_model_load(&p->model, options->model, way, &overrides, err));
+    dw_card_add_model(&p->card, p->model);
+    return DW_OK;
+}
+
 static dw_status load_files(process *p, int rank, dw_error *err)
 {
     const dw_options *options = p->options;
-    const dw_gguf *file;
-    uint64_t definition;
+    const dw_checkpoint *checkpoint;
     p->kernels = dw_kernels_best();
     if (p->kernels == NULL) {
         return dw_fail(err, DW_USAGE, "DEWPOINT_ISA=%s is unknown or needs another CPU; there are scalar, avx2 and avx512",
@@ -73,17 +102,14 @@ static dw_status load_files(process *p, int rank, dw_error *err)
     if (options->command == DW_COMMAND_BENCH_KERNELS) return DW_OK;
     if (options->command == DW_COMMAND_TOKENIZE) {
         if (rank != 0) return DW_OK;
-        DW_TRY(dw_gguf_open(&p->vocabulary, options->model, err));
-        file = p->vocabulary;
+        DW_TRY(dw_checkpoint_open(&p->vocabulary, options->model, DW_FILE_MAP, err));
+        checkpoint = p->vocabulary;
     } else {
-        DW_TRY(dw_definition_check(p->kernels, &definition, err));
-        dw_card_add_definition(&p->card, definition);
-        DW_TRY(dw_model_load(&p->model, options->model, options->rope_base, err));
-        dw_card_add_model(&p->card, p->model);
-        file = p->model->file;
+        DW_TRY(load_model(p, err));
+        checkpoint = p->model->checkpoint;
     }
     if (rank != 0 || (options->command & (DW_COMMAND_BENCH_DECODE | DW_COMMAND_BENCH_PREFILL))) return DW_OK;
-    return dw_tokenizer_load(&p->tokenizer, file, err);
+    return dw_tokenizer_load(&p->tokenizer, checkpoint, err);
 }
 
 /* Sets status and err. rank: the lowest of this process. */
@@ -107,7 +133,7 @@ static void unload(process *p)
 {
     dw_tokenizer_free(p->tokenizer);
     dw_model_free(p->model);
-    if (p->vocabulary != NULL) dw_gguf_close(p->vocabulary);
+    dw_checkpoint_close(p->vocabulary);
 }
 
 /* ---- one rank ---- */

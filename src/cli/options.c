@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/config.h"
 #include "tokenizer/tokenizer.h"
 
 /* ---- the commands ---- */
@@ -36,9 +37,15 @@ static const command_row *command_of(dw_command_id id)
     return NULL;
 }
 
+const char *dw_command_name(dw_command_id id)
+{
+    const command_row *command = command_of(id);
+    return command == NULL ? "" : command->name;
+}
+
 /* ---- the options ---- */
 
-typedef enum { FLAG, TEXT, INTEGER, REAL, OTHER } option_kind;
+typedef enum { FLAG, TEXT, INTEGER, REAL, WHEN, OTHER } option_kind;
 typedef struct option_row option_row;
 typedef dw_status option_reader(dw_options *options, const option_row *row, const char *value, dw_error *err);
 
@@ -47,14 +54,14 @@ struct option_row {
     char letter;       /* of the short form, or 0 */
     unsigned commands; /* that take it; ALL: the program itself as well */
     option_kind kind;
-    size_t offset;        /* of an int (FLAG), const char * (TEXT), int64_t (INTEGER) or double (REAL) */
+    size_t offset;        /* of an int (FLAG), const char * (TEXT), int64_t (INTEGER), double (REAL), dw_when (WHEN) */
     double low, high;     /* legal numbers */
     option_reader *read;  /* OTHER */
     const char *argument; /* as in the help; NULL: none */
     const char *help;
 };
 
-static option_reader read_attention, read_kv_type, read_stop, read_depths, read_progress;
+static option_reader read_attention, read_kv_type, read_stop, read_depths, read_rope_scaling;
 
 #define UNBOUNDED 0x1p62
 #define FIELD(name) offsetof(dw_options, name)
@@ -81,18 +88,23 @@ enum {
     {name, letter, commands, TEXT, FIELD(field), 0, 0, NULL, argument, help}
 #define NUMBER_OPTION(name, letter, commands, kind, field, low, high, argument, help) \
     {name, letter, commands, kind, FIELD(field), low, high, NULL, argument, help}
+#define WHEN_OPTION(name, letter, commands, field, help) \
+    {name, letter, commands, WHEN, FIELD(field), 0, 0, NULL, "WHEN", help}
 #define OTHER_OPTION(name, letter, commands, read, argument, help) \
     {name, letter, commands, OTHER, 0, 0, 0, read, argument, help}
 /* clang-format on */
 
 static const option_row table[] = {
-    TEXT_OPTION("model", 'm', EVERY, model, "MODEL", "the model, a .gguf file"),
+    TEXT_OPTION("model", 'm', EVERY, model, "MODEL", "the model: a .gguf file or a Hugging Face directory"),
     TEXT_OPTION("prompt", 'p', PROMPTED, prompt, "TEXT", "the prompt"),
     TEXT_OPTION("prompt-file", 'f', PROMPTED, prompt_file, "FILE", "the prompt is the text of FILE (- is stdin)"),
     TEXT_OPTION("prompt-ids", 0, PROMPTED, prompt_ids, "FILE",
                 "the prompt is token ids: numbers between white space or commas, or a JSON array"),
     FLAG_OPTION("lossy", 0, PROMPTED, lossy, "replace invalid UTF-8 by U+FFFD instead of refusing it"),
     FLAG_OPTION("parse-special", 0, PROMPTED, parse_special, "strings of control tokens in the text become those tokens"),
+    FLAG_OPTION("chat", 0, GEN | LOG, chat,
+                "the prompt is what a user says, written for the model as its chat template has it"),
+    TEXT_OPTION("system", 0, GEN | LOG, system, "TEXT", "with --chat: the system text (default: the template's, if any)"),
     FLAG_OPTION("decode", 0, TOK, decode, "print the text of --prompt-ids"),
     NUMBER_OPTION("tokens", 'n', GEN, INTEGER, tokens, 0, UNBOUNDED, "N", "new tokens (default: to end of text or context)"),
     NUMBER_OPTION("context", 'c', GEN | LOG | INS, INTEGER, context, 1, UNBOUNDED, "N",
@@ -112,6 +124,10 @@ static const option_row table[] = {
     OTHER_OPTION("kv-type", 0, COMPUTING | INS, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"),
     NUMBER_OPTION("rope-base", 0, COMPUTING, REAL, rope_base, 1e-3, 1e12, "X",
                   "base of the rotary angles (default: the model's)"),
+    OTHER_OPTION("rope-scaling", 0, COMPUTING, read_rope_scaling, "KIND",
+                 "none, linear:FACTOR, dynamic:FACTOR or yarn:FACTOR[:ORIGINAL] (default: the model's)"),
+    WHEN_OPTION("mmap", 0, COMPUTING, mmap,
+                "auto (default), always or never: weights stay in the mapped file; never: a copy in large pages, faster"),
     NUMBER_OPTION("temperature", 0, GEN, REAL, sampling.temperature, 0, 1e6, "X", "0: greedy (default)"),
     NUMBER_OPTION("top-k", 0, GEN, INTEGER, sampling.top_k, 0, UNBOUNDED, "N",
                   "sample from the best N tokens (default 0: all)"),
@@ -128,8 +144,7 @@ static const option_row table[] = {
     NUMBER_OPTION("deadline", 0, EVERY, REAL, deadline, 1e-3, 1e9, "SECONDS", "longest wait for another rank (default 120)"),
     FLAG_OPTION("json", 0, EVERY | KER, json, "one JSON object on stdout, nothing else there"),
     FLAG_OPTION("csv", 0, BENCHES | KER, csv, "comma-separated values on stdout"),
-    OTHER_OPTION("progress", 0, GEN | LOG, read_progress, "WHEN",
-                 "auto (default), always or never: progress of the prefill on stderr"),
+    WHEN_OPTION("progress", 0, GEN | LOG, progress, "auto (default), always or never: progress of the prefill on stderr"),
     FLAG_OPTION("quiet", 0, PROMPTED, quiet, "no statistics and no progress"),
     FLAG_OPTION("verbose", 0, GEN | LOG | INS, verbose, "a table of the ranks on stderr; inspect: all metadata and tensors"),
     FLAG_OPTION("version", 0, ALL, version, "print the version"),
@@ -287,12 +302,19 @@ static dw_status read_depths(dw_options *options, const option_row *row, const c
     }
 }
 
-static dw_status read_progress(dw_options *options, const option_row *row, const char *value, dw_error *err)
+static dw_status read_rope_scaling(dw_options *options, const option_row *row, const char *value, dw_error *err)
 {
-    static const char *const names[] = {"auto", "always", "never"}; /* in the order of dw_progress */
+    (void)row;
+    options->rope_scaling = value;
+    return dw_rope_scaling_parse(value, NULL, err);
+}
+
+static dw_status read_when(dw_when *field, const option_row *row, const char *value, dw_error *err)
+{
+    static const char *const names[] = {"auto", "always", "never"}; /* in the order of dw_when */
     for (int i = 0; i < 3; i++) {
         if (strcmp(value, names[i]) == 0) {
-            options->progress = (dw_progress)i;
+            *field = (dw_when)i;
             return DW_OK;
         }
     }
@@ -312,6 +334,7 @@ static dw_status read_value(dw_options *options, const option_row *row, const ch
     case TEXT: *(const char **)field = value; return DW_OK;
     case INTEGER: return read_integer(field, row, value, err);
     case REAL: return read_real(field, row, value, err);
+    case WHEN: return read_when(field, row, value, err);
     default: return row->read(options, row, value, err);
     }
 }
@@ -343,9 +366,8 @@ static dw_status no_command(dw_error *err)
 /* Reads argv[0] and, if the option takes a value, argv[1]. *used: arguments read. */
 static dw_status read_option(dw_options *options, char **argv, int *used, dw_error *err)
 {
-    const command_row *command = command_of(options->command);
-    const char *name = command == NULL ? "" : command->name;
-    const char *space = command == NULL ? "" : " ";
+    const char *name = dw_command_name(options->command);
+    const char *space = options->command == DW_COMMAND_NONE ? "" : " ";
     const char *value;
     const option_row *row;
     if (argv[0][0] != '-' || argv[0][1] == '\0') return dw_fail(err, DW_USAGE, "unexpected argument '%.200s'", argv[0]);
@@ -354,7 +376,7 @@ static dw_status read_option(dw_options *options, char **argv, int *used, dw_err
         return dw_fail(err, DW_USAGE, "unknown option '%.200s' (see dewpoint%s%s --help)", argv[0], space, name);
     }
     if (!takes(options->command, row)) {
-        if (command == NULL) return no_command(err);
+        if (options->command == DW_COMMAND_NONE) return no_command(err);
         return dw_fail(err, DW_USAGE, "%s does not take --%s (see dewpoint %s --help)", name, row->name, name);
     }
     if (row->kind == FLAG && value != NULL) return dw_fail(err, DW_USAGE, "--%s takes no value", row->name);
@@ -405,7 +427,7 @@ static dw_status check_together(const dw_options *options, dw_error *err)
     const char *name;
     const int prompts = (options->prompt != NULL) + (options->prompt_file != NULL) + (options->prompt_ids != NULL);
     if (options->command == DW_COMMAND_NONE) return no_command(err);
-    name = command_of(options->command)->name;
+    name = dw_command_name(options->command);
     if (options->model == NULL && options->command != DW_COMMAND_BENCH_KERNELS) {
         return dw_fail(err, DW_USAGE, "%s needs a model: -m MODEL", name);
     }
@@ -416,6 +438,11 @@ static dw_status check_together(const dw_options *options, dw_error *err)
     if ((options->command & PROMPTED) == 0) return DW_OK;
     if (prompts == 0) return dw_fail(err, DW_USAGE, "%s needs --prompt, --prompt-file or --prompt-ids", name);
     if (prompts > 1) return dw_fail(err, DW_USAGE, "--prompt, --prompt-file and --prompt-ids exclude each other");
+    if (options->system != NULL && !options->chat) return dw_fail(err, DW_USAGE, "--system needs --chat");
+    if (options->chat && options->prompt_ids != NULL) return dw_fail(err, DW_USAGE, "--chat needs a text, not --prompt-ids");
+    if (options->chat && options->parse_special) {
+        return dw_fail(err, DW_USAGE, "--chat and --parse-special exclude each other: what the user says is plain text");
+    }
     if (options->decode && options->prompt_ids == NULL) return dw_fail(err, DW_USAGE, "--decode needs --prompt-ids");
     if (options->command == DW_COMMAND_TOKENIZE && options->prompt_ids != NULL && !options->decode) {
         return dw_fail(err, DW_USAGE, "tokenize takes --prompt-ids only with --decode");

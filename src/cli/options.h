@@ -21,7 +21,7 @@ typedef enum {
     DW_COMMAND_BENCH_KERNELS = 64
 } dw_command_id;
 
-typedef enum { DW_PROGRESS_AUTO, DW_PROGRESS_ALWAYS, DW_PROGRESS_NEVER } dw_progress;
+typedef enum { DW_AUTO, DW_ALWAYS, DW_NEVER } dw_when;
 
 enum { DW_MAX_STOPS = 64, DW_MAX_DEPTHS = 64, DW_MODES = 2 };
 
@@ -32,9 +32,11 @@ typedef struct {
     int version; /* --version */
 
     const char *model;
-    double rope_base;        /* 0: the model's */
-    int64_t threads;         /* per rank; 0: default */
-    int64_t simulated_ranks; /* 0: not given */
+    double rope_base;         /* 0: the model's */
+    const char *rope_scaling; /* NULL: the model's; checked */
+    dw_when mmap;             /* weights stay in the mapped file */
+    int64_t threads;          /* per rank; 0: default */
+    int64_t simulated_ranks;  /* 0: not given */
     double deadline;
 
     const char *prompt; /* exactly one of these three */
@@ -42,6 +44,8 @@ typedef struct {
     const char *prompt_ids;
     int lossy;
     int parse_special;
+    int chat;           /* the prompt is a user turn of a conversation */
+    const char *system; /* NULL: none */
 
     int64_t tokens;                    /* -1: until end of text or context */
     int64_t context;                   /* 0: default */
@@ -65,7 +69,7 @@ typedef struct {
     int csv;
     int quiet;
     int verbose;
-    dw_progress progress;
+    dw_when progress;
 
     /* The environment variable DEWPOINT_FAIL_ALLOC=N[@RANK], a test aid: allocation N (1 = the first) after the start of the
        ranks fails, with @RANK only in the process of that MPI rank (without MPI there is only the process of rank 0). */
@@ -78,6 +82,9 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
 
 /* Text of --help, for one command or (DW_COMMAND_NONE) for the program, on stdout. */
 void dw_options_help(dw_command_id command);
+
+/* "generate", "bench decode"; "" for DW_COMMAND_NONE. */
+const char *dw_command_name(dw_command_id command);
 
 /* "dense", "condensate". */
 const char *dw_mode_name(dw_attention_mode mode);

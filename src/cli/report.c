@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "model/json_file.h"
 #include "tokenizer/tokenizer.h"
 
 /* Appends text with control characters (C0, DEL, and C1 in UTF-8) as \xNN. */
@@ -38,16 +39,9 @@ void dw_report_error(const char *prefix, const char *message)
     }
 }
 
-static void *allocate(size_t bytes)
-{
-    void *pointer;
-    dw_alloc_bytes(&pointer, (int64_t)bytes, 1, "JSON", NULL);
-    return pointer;
-}
-
 void dw_report_init(void)
 {
-    json_set_alloc_funcs(allocate, dw_free);
+    dw_json_init();
 }
 
 dw_status dw_flush_output(dw_error *err)

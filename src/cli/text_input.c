@@ -7,6 +7,8 @@
 
 #include "base/memory.h"
 #include "cli/report.h"
+#include "tokenizer/chat.h"
+#include "tokenizer/chat_template.h"
 
 const char *dw_prompt_source(const dw_options *options)
 {
@@ -220,17 +222,76 @@ static dw_status add_bos(const dw_tokenizer *tokenizer, int32_t **ids, int64_t *
     return DW_OK;
 }
 
-static dw_status read_text_ids(const dw_options *options, const dw_tokenizer *tokenizer, int32_t **ids, int64_t *count,
-                               dw_error *err)
+/* Joins pieces and notes which bytes are markup. *text and *spans are dw_free'd by the caller, also on failure. */
+static dw_status join_pieces(const dw_chat_piece *pieces, int64_t count, char **text, int64_t *length, dw_span **spans,
+                             int64_t *span_count, dw_error *err)
+{
+    int64_t total = 0;
+    for (int64_t i = 0; i < count; i++) total += pieces[i].text.length; /* they lie in memory: no overflow */
+    DW_TRY(DW_ALLOC(text, total, "prompt", err));
+    DW_TRY(DW_ALLOC(spans, count, "prompt", err));
+    for (int64_t i = 0; i < count; i++) {
+        const dw_string piece = pieces[i].text;
+        if (piece.length > 0) memcpy(*text + *length, piece.data, (size_t)piece.length);
+        if (pieces[i].is_markup) (*spans)[(*span_count)++] = (dw_span){*length, *length + piece.length};
+        *length += piece.length;
+    }
+    return DW_OK;
+}
+
+static dw_status tokenize_pieces(const dw_tokenizer *tokenizer, const dw_chat_piece *pieces, int64_t count, int32_t **ids,
+                                 int64_t *id_count, dw_error *err)
+{
+    char *text = NULL;
+    int64_t length = 0;
+    dw_span *spans = NULL;
+    int64_t span_count = 0;
+    dw_status status = join_pieces(pieces, count, &text, &length, &spans, &span_count, err);
+    if (status == DW_OK) status = dw_tokenize_marked(tokenizer, text, length, spans, span_count, ids, id_count, err);
+    dw_free(text);
+    dw_free(spans);
+    return status;
+}
+
+/* What the user says, written as the model's chat template has it. */
+static dw_status read_chat_ids(const dw_options *options, const dw_model *model, const dw_tokenizer *tokenizer, dw_string user,
+                               int32_t **ids, int64_t *count, dw_error *err)
+{
+    const char *path = model->checkpoint->path;
+    const dw_chat_format *format;
+    dw_chat_piece pieces[DW_CHAT_PIECES];
+    int64_t piece_count = 0;
+    char *jinja;
+    int64_t length;
+    dw_status status;
+    DW_TRY(dw_chat_template(model->checkpoint, &jinja, &length, err));
+    if (jinja == NULL) {
+        return dw_fail(err, DW_INPUT, "%s: the model has no chat template; give a raw prompt, without --chat", path);
+    }
+    status = dw_chat_recognise(&format, (dw_string){jinja, length}, err);
+    if (status == DW_OK) {
+        status = dw_chat_render(format, (dw_string){jinja, length}, options->system, user, pieces, &piece_count, err);
+    }
+    if (status != DW_OK) dw_fail_context(err, "%s", path);
+    if (status == DW_OK) status = tokenize_pieces(tokenizer, pieces, piece_count, ids, count, err);
+    if (status == DW_OK && !options->quiet) fprintf(stderr, "chat format: %s\n", dw_chat_name(format));
+    dw_free(jinja);
+    return status;
+}
+
+static dw_status read_text_ids(const dw_options *options, const dw_model *model, const dw_tokenizer *tokenizer, int32_t **ids,
+                               int64_t *count, dw_error *err)
 {
     char *text;
     int64_t length;
     dw_status status = DW_OK;
     DW_TRY(dw_read_text(options, &text, &length, err));
-    if (length > 0) { /* BOS alone is no prompt */
+    if (length > 0 && options->chat) {
+        status = read_chat_ids(options, model, tokenizer, (dw_string){text, length}, ids, count, err);
+    } else if (length > 0) { /* BOS alone is no prompt */
         status = dw_tokenize(tokenizer, text, length, options->parse_special, ids, count, err);
-        if (status == DW_OK) status = add_bos(tokenizer, ids, count, err);
     }
+    if (status == DW_OK && *count > 0) status = add_bos(tokenizer, ids, count, err);
     dw_free(text);
     return status;
 }
@@ -241,8 +302,8 @@ static dw_status check_prompt(const dw_options *options, const dw_model *model, 
     if (count == 0) return dw_fail(err, DW_INPUT, "%s: the prompt is empty", dw_prompt_source(options));
     for (int64_t i = 0; i < count; i++) {
         if (ids[i] >= model->vocabulary) {
-            return dw_fail(err, DW_INPUT, "%s: the tokenizer gives the id %d, but the model has only %lld tokens", model->path,
-                           ids[i], (long long)model->vocabulary);
+            return dw_fail(err, DW_INPUT, "%s: the tokenizer gives the id %d, but the model has only %lld tokens",
+                           model->checkpoint->path, ids[i], (long long)model->vocabulary);
         }
     }
     return DW_OK;
@@ -257,9 +318,10 @@ dw_status dw_read_prompt(const dw_options *options, const dw_model *model, const
     if (options->prompt_ids != NULL) {
         status = dw_read_ids(options, model->vocabulary, ids, count, err);
     } else if (tokenizer == NULL) {
-        status = dw_fail(err, DW_INPUT, "%s: the model has no tokenizer; give the prompt by --prompt-ids", model->path);
+        status = dw_fail(err, DW_INPUT, "%s: the model has no tokenizer; give the prompt by --prompt-ids",
+                         model->checkpoint->path);
     } else {
-        status = read_text_ids(options, tokenizer, ids, count, err);
+        status = read_text_ids(options, model, tokenizer, ids, count, err);
     }
     if (status == DW_OK) status = check_prompt(options, model, *ids, *count, err);
     if (status == DW_OK) return DW_OK;

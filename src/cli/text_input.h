@@ -13,7 +13,8 @@ dw_status dw_read_text(const dw_options *options, char **text, int64_t *length, 
 /* The ids of --prompt-ids, each below vocabulary. *ids (dw_free). */
 dw_status dw_read_ids(const dw_options *options, int64_t vocabulary, int32_t **ids, int64_t *count, dw_error *err);
 
-/* The prompt of a model as ids, BOS in front of a text if the model wants one. At least one. tokenizer may be NULL. */
+/* The prompt of a model as ids, BOS in front of a text if the model wants one. At least one. tokenizer may be NULL. With --chat
+   the text is written as the model's chat template has it; stderr says which format that is (not with --quiet). */
 dw_status dw_read_prompt(const dw_options *options, const dw_model *model, const dw_tokenizer *tokenizer, int32_t **ids,
                          int64_t *count, dw_error *err);
 

@@ -49,13 +49,15 @@ static dw_status decode(const dw_rank *rank, dw_error *err)
     int64_t count;
     char *text = NULL;
     int64_t length = 0;
+    int64_t from;
     dw_status status;
     DW_TRY(dw_read_ids(rank->options, dw_tokenizer_size(rank->tokenizer), &ids, &count, err));
     status = join(rank->tokenizer, ids, count, &text, &length, err);
+    from = length > 0 && text[0] == ' ' && dw_tokenizer_drops_space(rank->tokenizer);
     if (status == DW_OK && rank->options->json) {
-        status = dw_print_json(json_pack("{s:o}", "text", dw_json_text(text == NULL ? "" : text, length)), err);
+        status = dw_print_json(json_pack("{s:o}", "text", dw_json_text(text == NULL ? "" : text + from, length - from)), err);
     } else if (status == DW_OK) {
-        if (length > 0) fwrite(text, 1, (size_t)length, stdout);
+        if (length > 0) fwrite(text + from, 1, (size_t)(length - from), stdout);
         status = dw_flush_output(err);
     }
     dw_free(ids);

@@ -63,15 +63,21 @@ static dw_status create_parts(dw_session *s, dw_error *err)
 {
     const dw_model *m = s->model;
     const int ranks = s->transport->size;
-    const dw_shard_config shape = {m->layers,         m->kv_heads,        m->head_dim, s->config.key_type, s->config.value_type,
-                                   s->config.context, s->transport->rank, ranks};
+    const dw_shard_config shape = {.layers = m->config.layers,
+                                   .kv_heads = m->config.kv_heads,
+                                   .head_dim = m->config.head_dim,
+                                   .key_type = s->config.key_type,
+                                   .value_type = s->config.value_type,
+                                   .context = s->config.context,
+                                   .rank = s->transport->rank,
+                                   .ranks = ranks};
     const int64_t share = (s->chunk + ranks - 1) / ranks;
     const int64_t max_own = s->transport->rank == 0 && share < SPARSE_CHUNK ? SPARSE_CHUNK : share;
     const int64_t max_rows = s->chunk > SPARSE_CHUNK ? s->chunk : SPARSE_CHUNK;
     DW_TRY(check_memory(s, &shape, err));
-    DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, s->kernels, &shape, m->heads, max_rows, &s->config.policy,
-                               err));
-    DW_TRY(dw_forward_create(&s->forward, m, s->kernels, s->pool, s->attention, max_own, err));
+    DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, s->kernels, &shape, m->config.heads, max_rows,
+                               &s->config.policy, err));
+    DW_TRY(dw_forward_create(&s->forward, m, s->kernels, s->pool, s->attention, s->config.context, max_own, err));
     DW_TRY(DW_ALLOC(&s->ids, max_rows, "session", err));
     DW_TRY(DW_ALLOC(&s->start, ranks + 1, "session", err));
     DW_TRY(DW_ALLOC(&s->fill_row, dw_shard_key_row_bytes(&shape) + dw_shard_value_row_bytes(&shape), "session", err));

@@ -146,13 +146,32 @@ static int64_t run_exp2(const dw_kernels *k, const bench *b, dw_type type, float
     return COUNT - 1;
 }
 
-static int64_t run_silu_mul(const dw_kernels *k, const bench *b, dw_type type, float *out)
+/* With a product and without. */
+static int64_t run_activation(const dw_kernels *k, const bench *b, dw_activation activation, float *out)
 {
-    enum { COUNT = 200 };
+    enum { COUNT = 199 }; /* an odd number */
+    for (int i = 0; i < 2 * COUNT; i++) out[i] = b->x[i] * 8.0f;
+    k->activate[activation](out, b->x + COUNT, COUNT);
+    k->activate[activation](out + COUNT, NULL, COUNT);
+    return (int64_t)2 * COUNT;
+}
+
+static int64_t run_silu(const dw_kernels *k, const bench *b, dw_type type, float *out)
+{
     (void)type;
-    for (int i = 0; i < COUNT; i++) out[i] = b->x[i] * 8.0f;
-    k->silu_mul(out, b->x + COUNT, COUNT - 1);
-    return COUNT - 1;
+    return run_activation(k, b, DW_SILU, out);
+}
+
+static int64_t run_gelu(const dw_kernels *k, const bench *b, dw_type type, float *out)
+{
+    (void)type;
+    return run_activation(k, b, DW_GELU, out);
+}
+
+static int64_t run_gelu_tanh(const dw_kernels *k, const bench *b, dw_type type, float *out)
+{
+    (void)type;
+    return run_activation(k, b, DW_GELU_TANH, out);
 }
 
 static int64_t run_weights(const dw_kernels *k, const bench *b, dw_type type, float *out)
@@ -186,18 +205,26 @@ static int64_t run_add_limbs(const dw_kernels *k, const bench *b, dw_type type, 
 
 static int64_t run_vector(const dw_kernels *k, const bench *b, dw_type type, float *out)
 {
-    float *cosine = out + INPUTS;
+    float *normed = out + INPUTS;
+    float *cosine = normed + INPUTS;
     float *sine = cosine + HEAD_DIM / 2;
     float *heads = sine + HEAD_DIM / 2;
     (void)k;
     (void)type;
     dw_rms_norm(out, b->x, b->matrix, INPUTS - 3, 1e-5f);
     dw_vector_add(out, b->x + INPUTS, INPUTS);
-    dw_rope_angles(cosine, sine, 123456, HEAD_DIM, 10000.0);
+    dw_layer_norm(normed, b->x, b->matrix, b->matrix + INPUTS, INPUTS - 3, 1e-5f);
+    dw_vector_scale(normed, 25.298221f, INPUTS);
+    for (int i = 0; i < HEAD_DIM / 2; i++) {
+        double angle[2];
+        dw_sin_cos(123456.0 * dw_pow(10000.0, -2.0 * i / HEAD_DIM), &angle[0], &angle[1]);
+        sine[i] = (float)angle[0];
+        cosine[i] = (float)angle[1];
+    }
     memcpy(heads, b->x, sizeof *heads * 2 * HEAD_DIM);
-    dw_rope(heads, cosine, sine, HEAD_DIM, 0);
-    dw_rope(heads + HEAD_DIM, cosine, sine, HEAD_DIM, 1);
-    return INPUTS + (int64_t)3 * HEAD_DIM;
+    dw_rotate(heads, cosine, sine, HEAD_DIM, 0);
+    dw_rotate(heads + HEAD_DIM, cosine, sine, HEAD_DIM, 1);
+    return (int64_t)2 * INPUTS + (int64_t)3 * HEAD_DIM;
 }
 
 /* Rounding to the cache types, and the functions behind sampling. */
@@ -222,8 +249,9 @@ static const struct {
     const char *name; /* as in kernels.h */
     slot *run;
 } typed[] = {{"linear", run_linear}, {"dequantize", run_dequantize}, {"scores", run_scores}, {"values", run_values}},
-  untyped[] = {{"linear_tile", run_linear_tile}, {"exp2", run_exp2},     {"silu_mul", run_silu_mul}, {"weights", run_weights},
-               {"add_limbs", run_add_limbs},     {"vector", run_vector}, {"numbers", run_numbers}};
+  untyped[] = {{"linear_tile", run_linear_tile}, {"exp2", run_exp2},       {"silu", run_silu},           {"gelu", run_gelu},
+               {"gelu_tanh", run_gelu_tanh},     {"weights", run_weights}, {"add_limbs", run_add_limbs}, {"vector", run_vector},
+               {"numbers", run_numbers}};
 enum { TYPED = sizeof typed / sizeof typed[0], UNTYPED = sizeof untyped / sizeof untyped[0] };
 
 static int has_slot(slot *run, dw_type type)

@@ -1,4 +1,4 @@
-/* 2^x for the softmax weights and SiLU: the constants that all instruction sets share.
+/* 2^x for softmax weights and activations: the constants that all instruction sets share.
    2^x = 2^r * p(x - r), r = x rounded to the nearest integer (ties to even), |x - r| <= 1/2, p(f) = 1 + f (C1 + f (C2 + ...))
    as one chain of FMAs from C6 down. p is a minimax fit (relative error 2^-28.9 before rounding, 2^-23.6 as computed in float).
    */

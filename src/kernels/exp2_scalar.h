@@ -27,13 +27,4 @@ static inline float dw_exp2_one(float x)
     return p;
 }
 
-/* silu(gate) * up; the exponent is clamped so that neither end leaves the range of 2^x. */
-static inline float dw_silu_mul_one(float gate, float up)
-{
-    float t = gate * (float)-DW_LOG2_E;
-    t = t < 125.0f ? t : 125.0f;
-    t = t > -125.0f ? t : -125.0f;
-    return gate / (1.0f + dw_exp2_one(t)) * up;
-}
-
 #endif

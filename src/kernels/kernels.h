@@ -48,8 +48,8 @@ typedef struct dw_kernels {
        (kernels/exp2.h), exponent added as an integer; +0 below -125. In place allowed. */
     void (*exp2)(float *out, const float *x, int64_t n);
 
-    /* gate[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + 2^(-x log2 e)), the exponent clamped to -125..125. */
-    void (*silu_mul)(float *gate, const float *up, int64_t n);
+    /* x[i] = act(x[i]) * up[i]; with up NULL x[i] = act(x[i]). Definitions: kernels/activation_scalar.h. */
+    void (*activate[DW_ACTIVATIONS])(float *x, const float *up, int64_t n);
 
     /* Raw scores of n vectors against one block: out[i * DW_BLOCK + j] = q[i] . K[j], one FMA chain from +0 in channel
        order. q: [n] rows of d floats, q_stride apart. k: one block [d][DW_BLOCK] of the type of the slot. */

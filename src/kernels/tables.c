@@ -14,7 +14,8 @@
 #define TABLE(isa)                                                                                                             \
     {                                                                                                                          \
         .name = #isa, .linear = {DW_EACH_TYPE(LINEAR, isa)}, .dequantize = {DW_EACH_TYPE(DEQUANTIZE, isa)},                    \
-        .linear_tile = dw_linear_tile_##isa, .exp2 = dw_exp2_##isa, .silu_mul = dw_silu_mul_##isa,                             \
+        .linear_tile = dw_linear_tile_##isa, .exp2 = dw_exp2_##isa,                                                            \
+        .activate = {[DW_SILU] = dw_silu_##isa, [DW_GELU] = dw_gelu_##isa, [DW_GELU_TANH] = dw_gelu_tanh_##isa},               \
         .scores = {[DW_F32] = dw_scores_f32_##isa, [DW_F16] = dw_scores_f16_##isa, [DW_BF16] = dw_scores_bf16_##isa},          \
         .weights = dw_weights_##isa,                                                                                           \
         .values = {[DW_F32] = dw_values_f32_##isa, [DW_F16] = dw_values_f16_##isa, [DW_BF16] = dw_values_bf16_##isa},          \

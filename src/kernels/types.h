@@ -1,8 +1,12 @@
-/* Storage types of weights and of the KV cache. */
+/* Storage types of weights and of the KV cache, and the kinds of activations. */
 #ifndef DW_KERNELS_TYPES_H
 #define DW_KERNELS_TYPES_H
 
 #include <stdint.h>
+
+/* Activations of the feed forward. silu: x / (1 + exp(-x)); gelu: x/2 (1 + erf(x / sqrt 2)); gelu_tanh: its approximation by
+   the hyperbolic tangent, "gelu_new". */
+typedef enum { DW_SILU, DW_GELU, DW_GELU_TANH, DW_ACTIVATIONS } dw_activation;
 
 typedef enum {
     DW_F32,

@@ -3,23 +3,42 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/precise.h"
 #include "kernels/kernels.h"
 
-void dw_rms_norm(float *y, const float *x, const float *gain, int64_t n, float epsilon)
+/* The numbers of x, or their squares, added in lanes. */
+static inline float sum_in_lanes(const float *x, int64_t n, int squares)
 {
     float lane[DW_LANES] = {0};
     int64_t i = 0;
     for (; i + DW_LANES <= n; i += DW_LANES) {
-        for (int l = 0; l < DW_LANES; l++) lane[l] += x[i + l] * x[i + l];
+        for (int l = 0; l < DW_LANES; l++) lane[l] += squares ? x[i + l] * x[i + l] : x[i + l];
     }
-    for (int l = 0; i + l < n; l++) lane[l] += x[i + l] * x[i + l];
+    for (int l = 0; i + l < n; l++) lane[l] += squares ? x[i + l] * x[i + l] : x[i + l];
     for (int half = DW_LANES / 2; half > 0; half /= 2) {
         for (int l = 0; l < half; l++) lane[l] += lane[l + half];
     }
-    const float scale = 1.0f / sqrtf(lane[0] / (float)n + epsilon);
-    for (i = 0; i < n; i++) y[i] = x[i] * scale * gain[i];
+    return lane[0];
+}
+
+static void clear_padding(float *y, int64_t n)
+{
     memset(y + n, 0, (size_t)(dw_padded(n) - n) * sizeof *y);
+}
+
+void dw_rms_norm(float *y, const float *x, const float *gain, int64_t n, float epsilon)
+{
+    const float scale = 1.0f / sqrtf(sum_in_lanes(x, n, 1) / (float)n + epsilon);
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] * scale * gain[i];
+    clear_padding(y, n);
+}
+
+void dw_layer_norm(float *y, const float *x, const float *gain, const float *bias, int64_t n, float epsilon)
+{
+    const float mean = sum_in_lanes(x, n, 0) / (float)n;
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] - mean;
+    const float scale = 1.0f / sqrtf(sum_in_lanes(y, n, 1) / (float)n + epsilon);
+    for (int64_t i = 0; i < n; i++) y[i] = y[i] * scale * gain[i] + bias[i];
+    clear_padding(y, n);
 }
 
 void dw_vector_add(float *y, const float *x, int64_t n)
@@ -27,18 +46,12 @@ void dw_vector_add(float *y, const float *x, int64_t n)
     for (int64_t i = 0; i < n; i++) y[i] += x[i];
 }
 
-void dw_rope_angles(float *cosine, float *sine, int64_t position, int64_t dims, double base)
+void dw_vector_scale(float *y, float factor, int64_t n)
 {
-    for (int64_t i = 0; i < dims / 2; i++) {
-        double s;
-        double c;
-        dw_sin_cos((double)position * dw_pow(base, -2.0 * (double)i / (double)dims), &s, &c);
-        cosine[i] = (float)c;
-        sine[i] = (float)s;
-    }
+    for (int64_t i = 0; i < n; i++) y[i] *= factor;
 }
 
-void dw_rope(float *head, const float *cosine, const float *sine, int64_t dims, int halves)
+void dw_rotate(float *head, const float *cosine, const float *sine, int64_t dims, int halves)
 {
     const int64_t step = halves ? 1 : 2;           /* from one pair's first number to the next pair's */
     const int64_t partner = halves ? dims / 2 : 1; /* from a pair's first number to its second */

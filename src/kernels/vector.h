@@ -9,16 +9,19 @@
    in halves; mean = sum / n. y: [dw_padded(n)], zeros behind n. y may be x. */
 void dw_rms_norm(float *y, const float *x, const float *gain, int64_t n, float epsilon);
 
+/* y[i] = (d[i] * s) * gain[i] + bias[i], d[i] = x[i] - mean, s = 1 / sqrt(mean of d squared + epsilon). Sums as in dw_rms_norm.
+   y: [dw_padded(n)], zeros behind n. y may be x. */
+void dw_layer_norm(float *y, const float *x, const float *gain, const float *bias, int64_t n, float epsilon);
+
 /* y[i] += x[i] */
 void dw_vector_add(float *y, const float *x, int64_t n);
 
-/* Cosines and sines of the rotary angles of one position: angle i = position * base^(-2i/dims), i < dims/2, computed in double
-   and rounded to float: within 2^-25 + position * 2^-51 of the exact value (RoPE, arXiv 2104.09864). */
-void dw_rope_angles(float *cosine, float *sine, int64_t position, int64_t dims, double base);
+/* y[i] *= factor */
+void dw_vector_scale(float *y, float factor, int64_t n);
 
 /* Rotates the first dims numbers of one head in place: pair i, (a, b), becomes (a c - b s, a s + b c). Pairs are neighbours
-   (2i, 2i+1), or with `halves` (i, i + dims/2). */
-void dw_rope(float *head, const float *cosine, const float *sine, int64_t dims, int halves);
+   (2i, 2i+1), or with `halves` (i, i + dims/2). cosine, sine: [dims/2] (RoPE, arXiv 2104.09864). */
+void dw_rotate(float *head, const float *cosine, const float *sine, int64_t dims, int halves);
 
 /* Largest |x[i]|, or +infinity if any x[i] is infinite or NaN. */
 float dw_largest(const float *x, int64_t n);

@@ -4,8 +4,17 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/integers.h"
 #include "base/memory.h"
 #include "kernels/vector.h"
+
+/* Rotary angles of the rows at work; layers with a window may have others than the rest. */
+typedef struct {
+    double *frequency; /* [rope_dims / 2] */
+    float *cosine;     /* [max_own][rope_dims / 2] */
+    float *sine;       /* likewise */
+    double attention_factor;
+} rotation;
 
 struct dw_forward {
     const dw_model *model;
@@ -24,15 +33,21 @@ struct dw_forward {
     float *k;        /* [max_own][kv_heads * head_dim] */
     float *v;        /* [max_own][kv_heads * head_dim] */
     float *attended; /* [max_own][attended_stride] what attend returns */
-    float *gate;     /* [max_own][feed_forward_stride] */
+    float *branch;   /* [max_own][hidden_stride] what attention returns, until it is added; models with parallel branches */
+    float *gate;     /* [max_own][feed_forward_stride]; models with a gate */
     float *up;       /* [max_own][feed_forward_stride] */
-    float *cosine;   /* [max_own][rope_dims / 2] */
-    float *sine;     /* likewise */
+    rotation global;
+    rotation local; /* used if has_local */
+    int has_local;
     double linear_seconds;
 
     /* For pool tasks. */
     const dw_layer *layer;
-    const float *gain;
+    const rotation *angles;
+    const dw_norm *norm;
+    const float *norm_input;
+    float *residual_branch;
+    const float *residual_bias;
     dw_attend_kind kind;
 };
 
@@ -42,28 +57,49 @@ static dw_status allocate(dw_forward *f, float **buffer, int64_t rows, int64_t s
     return DW_ALLOC(buffer, rows * stride, "activations", err);
 }
 
-static dw_status create_parts(dw_forward *f, dw_error *err)
+static dw_status create_rotation(dw_forward *f, rotation *to, const dw_rope *rope, int64_t context, dw_error *err)
 {
-    const dw_model *m = f->model;
+    const int64_t pairs = f->model->config.rope_dims / 2;
+    to->attention_factor = rope->attention_factor;
+    DW_TRY(DW_ALLOC(&to->frequency, pairs, "rotary angles", err));
+    DW_TRY(allocate(f, &to->cosine, f->max_own, pairs, err));
+    DW_TRY(allocate(f, &to->sine, f->max_own, pairs, err));
+    dw_rope_frequencies(rope, 2 * pairs, context, to->frequency);
+    return DW_OK;
+}
+
+static void destroy_rotation(const rotation *r)
+{
+    dw_free(r->frequency);
+    dw_free(r->cosine);
+    dw_free(r->sine);
+}
+
+static dw_status create_parts(dw_forward *f, int64_t context, dw_error *err)
+{
+    const dw_config *c = &f->model->config;
     const int64_t rows = f->max_own;
-    int64_t inputs = m->hidden > m->feed_forward ? m->hidden : m->feed_forward;
-    if (m->heads * m->head_dim > inputs) inputs = m->heads * m->head_dim;
+    const int64_t inputs = dw_larger(dw_larger(c->hidden, c->feed_forward), c->heads * c->head_dim);
     DW_TRY(dw_linear_scratch_create(&f->linear, dw_pool_threads(f->pool), inputs, err));
     DW_TRY(allocate(f, &f->x, rows, f->hidden_stride, err));
     DW_TRY(allocate(f, &f->normed, rows, f->hidden_stride, err));
-    DW_TRY(allocate(f, &f->q, rows, m->heads * m->head_dim, err));
-    DW_TRY(allocate(f, &f->k, rows, m->kv_heads * m->head_dim, err));
-    DW_TRY(allocate(f, &f->v, rows, m->kv_heads * m->head_dim, err));
+    DW_TRY(allocate(f, &f->q, rows, c->heads * c->head_dim, err));
+    DW_TRY(allocate(f, &f->k, rows, c->kv_heads * c->head_dim, err));
+    DW_TRY(allocate(f, &f->v, rows, c->kv_heads * c->head_dim, err));
     DW_TRY(allocate(f, &f->attended, rows, f->attended_stride, err));
-    DW_TRY(allocate(f, &f->gate, rows, f->feed_forward_stride, err));
     DW_TRY(allocate(f, &f->up, rows, f->feed_forward_stride, err));
-    DW_TRY(allocate(f, &f->cosine, rows, m->rope_dims / 2, err));
-    return allocate(f, &f->sine, rows, m->rope_dims / 2, err);
+    if (c->family->is_gated) DW_TRY(allocate(f, &f->gate, rows, f->feed_forward_stride, err));
+    if (c->is_parallel) DW_TRY(allocate(f, &f->branch, rows, f->hidden_stride, err));
+    if (c->rope_pairs == DW_ROPE_ABSENT) return DW_OK;
+    DW_TRY(create_rotation(f, &f->global, &c->rope, context, err));
+    f->has_local = c->family->has_local_layers;
+    return f->has_local ? create_rotation(f, &f->local, &c->local_rope, context, err) : DW_OK;
 }
 
 dw_status dw_forward_create(dw_forward **out, const dw_model *model, const dw_kernels *kernels, dw_pool *pool,
-                            dw_attention *attention, int64_t max_own, dw_error *err)
+                            dw_attention *attention, int64_t context, int64_t max_own, dw_error *err)
 {
+    const dw_config *c = &model->config;
     dw_forward *f;
     dw_status status;
     *out = NULL;
@@ -73,10 +109,10 @@ dw_status dw_forward_create(dw_forward **out, const dw_model *model, const dw_ke
     f->pool = pool;
     f->attention = attention;
     f->max_own = max_own;
-    f->hidden_stride = dw_padded(model->hidden);
-    f->attended_stride = dw_padded(model->heads * model->head_dim);
-    f->feed_forward_stride = dw_padded(model->feed_forward);
-    status = create_parts(f, err);
+    f->hidden_stride = dw_padded(c->hidden);
+    f->attended_stride = dw_padded(c->heads * c->head_dim);
+    f->feed_forward_stride = dw_padded(c->feed_forward);
+    status = create_parts(f, context, err);
     if (status != DW_OK) {
         dw_forward_destroy(f);
         return status;
@@ -95,10 +131,11 @@ void dw_forward_destroy(dw_forward *f)
     dw_free(f->k);
     dw_free(f->v);
     dw_free(f->attended);
+    dw_free(f->branch);
     dw_free(f->gate);
     dw_free(f->up);
-    dw_free(f->cosine);
-    dw_free(f->sine);
+    destroy_rotation(&f->global);
+    destroy_rotation(&f->local);
     dw_free(f);
 }
 
@@ -109,105 +146,210 @@ static void linear(dw_forward *f, float *y, int64_t y_stride, const dw_matrix *w
     dw_linear(f->kernels, f->pool, f->linear, y, y_stride, w, x, x_stride, rows);
 }
 
+/* ---- norms and residuals ---- */
+
+static void norm_row(const dw_config *c, const dw_norm *norm, float *y, const float *x)
+{
+    if (c->family->norm == DW_NORM_LAYER) {
+        dw_layer_norm(y, x, norm->gain, norm->bias, c->hidden, (float)c->norm_epsilon);
+    } else {
+        dw_rms_norm(y, x, norm->gain, c->hidden, (float)c->norm_epsilon);
+    }
+}
+
 static void norm_task(void *context, int64_t row, int thread)
 {
     const dw_forward *f = context;
     (void)thread;
-    dw_rms_norm(f->normed + row * f->hidden_stride, f->x + row * f->hidden_stride, f->gain, f->model->hidden,
-                (float)f->model->norm_epsilon);
+    norm_row(&f->model->config, f->norm, f->normed + row * f->hidden_stride, f->norm_input + row * f->hidden_stride);
 }
 
-static void norm(dw_forward *f, const float *gain, int64_t rows)
+/* normed = norm(x) */
+static void norm(dw_forward *f, const dw_norm *norm, const float *x, int64_t rows)
 {
-    f->gain = gain;
+    f->norm = norm;
+    f->norm_input = x;
     dw_pool_run(f->pool, rows, norm_task, f);
-}
-
-/* Biases and rotary angles of one row of q, k, v. */
-static void rope_task(void *context, int64_t row, int thread)
-{
-    const dw_forward *f = context;
-    const dw_model *m = f->model;
-    const dw_layer *l = f->layer;
-    const int halves = m->family->rope_pairs == DW_ROPE_HALVES;
-    const float *cosine = f->cosine + row * (m->rope_dims / 2);
-    const float *sine = f->sine + row * (m->rope_dims / 2);
-    float *q = f->q + row * m->heads * m->head_dim;
-    float *k = f->k + row * m->kv_heads * m->head_dim;
-    float *v = f->v + row * m->kv_heads * m->head_dim;
-    (void)thread;
-    if (l->q_bias != NULL) {
-        dw_vector_add(q, l->q_bias, m->heads * m->head_dim);
-        dw_vector_add(k, l->k_bias, m->kv_heads * m->head_dim);
-        dw_vector_add(v, l->v_bias, m->kv_heads * m->head_dim);
-    }
-    for (int64_t h = 0; f->kind != DW_ATTEND_STORE && h < m->heads; h++)
-        dw_rope(q + h * m->head_dim, cosine, sine, m->rope_dims, halves);
-    for (int64_t h = 0; h < m->kv_heads; h++) dw_rope(k + h * m->head_dim, cosine, sine, m->rope_dims, halves);
 }
 
 static void residual_task(void *context, int64_t row, int thread)
 {
     const dw_forward *f = context;
     (void)thread;
-    dw_vector_add(f->x + row * f->hidden_stride, f->normed + row * f->hidden_stride, f->model->hidden);
+    dw_vector_add(f->x + row * f->hidden_stride, f->residual_branch + row * f->hidden_stride, f->model->config.hidden);
 }
 
-static void gate_task(void *context, int64_t row, int thread)
+static void branch_bias_task(void *context, int64_t row, int thread)
 {
     const dw_forward *f = context;
     (void)thread;
-    f->kernels->silu_mul(f->gate + row * f->feed_forward_stride, f->up + row * f->feed_forward_stride, f->model->feed_forward);
+    dw_vector_add(f->residual_branch + row * f->hidden_stride, f->residual_bias, f->model->config.hidden);
 }
 
-/* x += W_o attention(norm(x)), or only K and V of the rows into the cache */
-static dw_status attention_half(dw_forward *f, int64_t layer, const dw_rows *rows, int64_t own, dw_attend_kind kind,
-                                dw_omitted *omitted, dw_error *err)
+/* branch = norm(W in + bias), the last layer of a half; norm: may be absent. */
+static void finish_branch(dw_forward *f, float *branch, const dw_linear_layer *last, const float *in, int64_t in_stride,
+                          const dw_norm *post_norm, int64_t rows)
 {
-    const dw_model *m = f->model;
-    const dw_layer *l = &m->layer[layer];
+    linear(f, branch, f->hidden_stride, &last->w, in, in_stride, rows);
+    f->residual_branch = branch;
+    f->residual_bias = last->bias;
+    if (last->bias != NULL) dw_pool_run(f->pool, rows, branch_bias_task, f);
+    if (post_norm->gain != NULL) norm(f, post_norm, branch, rows); /* in place: branch is normed */
+}
+
+/* x += branch */
+static void add_residual(dw_forward *f, float *branch, int64_t rows)
+{
+    f->residual_branch = branch;
+    dw_pool_run(f->pool, rows, residual_task, f);
+}
+
+/* ---- attention ---- */
+
+/* Norms of single heads, then rotation. */
+static void turn_heads(const dw_forward *f, float *heads, int64_t count, const dw_norm *norm, int64_t row)
+{
+    const dw_config *c = &f->model->config;
+    const int64_t pairs = c->rope_dims / 2;
+    float normed[DW_MAX_HEAD_DIM];
+    for (int64_t h = 0; h < count; h++) {
+        float *head = heads + h * c->head_dim;
+        if (norm->gain != NULL) {
+            dw_rms_norm(normed, head, norm->gain, c->head_dim, (float)c->norm_epsilon);
+            memcpy(head, normed, (size_t)c->head_dim * sizeof *head);
+        }
+        if (c->rope_pairs == DW_ROPE_ABSENT) continue;
+        dw_rotate(head, f->angles->cosine + row * pairs, f->angles->sine + row * pairs, c->rope_dims,
+                  c->rope_pairs == DW_ROPE_HALVES);
+    }
+}
+
+/* Biases, norms and rotary angles of one row of q, k, v. */
+static void qkv_task(void *context, int64_t row, int thread)
+{
+    const dw_forward *f = context;
+    const dw_config *c = &f->model->config;
+    const dw_layer *l = f->layer;
+    const int64_t q_size = c->heads * c->head_dim;
+    const int64_t kv_size = c->kv_heads * c->head_dim;
+    float *q = f->q + row * q_size;
+    float *k = f->k + row * kv_size;
+    (void)thread;
+    if (l->k.bias != NULL) dw_vector_add(k, l->k.bias, kv_size);
+    if (l->v.bias != NULL) dw_vector_add(f->v + row * kv_size, l->v.bias, kv_size);
+    turn_heads(f, k, c->kv_heads, &l->k_norm, row);
+    if (f->kind == DW_ATTEND_STORE) return;
+    if (l->q.bias != NULL) dw_vector_add(q, l->q.bias, q_size);
+    turn_heads(f, q, c->heads, &l->q_norm, row);
+    if (c->query_scale != 1) dw_vector_scale(q, (float)c->query_scale, q_size);
+}
+
+/* branch = W_o attention(norm(x)), or only K and V of the rows into the cache */
+static dw_status attention_half(dw_forward *f, int64_t layer, const dw_rows *rows, int64_t own, dw_attend_kind kind,
+                                float *branch, dw_omitted *omitted, dw_error *err)
+{
+    const dw_config *c = &f->model->config;
+    const dw_layer *l = &f->model->layer[layer];
+    const dw_attend_layer attend = {layer, c->window[layer], l->value_exponent};
     double start = dw_now();
     f->layer = l;
     f->kind = kind;
-    norm(f, l->attention_norm, own);
-    if (kind != DW_ATTEND_STORE) linear(f, f->q, m->heads * m->head_dim, &l->q, f->normed, f->hidden_stride, own);
-    linear(f, f->k, m->kv_heads * m->head_dim, &l->k, f->normed, f->hidden_stride, own);
-    linear(f, f->v, m->kv_heads * m->head_dim, &l->v, f->normed, f->hidden_stride, own);
-    dw_pool_run(f->pool, own, rope_task, f);
+    f->angles = f->has_local && attend.window > 0 ? &f->local : &f->global;
+    norm(f, &l->attention_norm, f->x, own);
+    if (kind != DW_ATTEND_STORE) linear(f, f->q, c->heads * c->head_dim, &l->q.w, f->normed, f->hidden_stride, own);
+    linear(f, f->k, c->kv_heads * c->head_dim, &l->k.w, f->normed, f->hidden_stride, own);
+    linear(f, f->v, c->kv_heads * c->head_dim, &l->v.w, f->normed, f->hidden_stride, own);
+    dw_pool_run(f->pool, own, qkv_task, f);
     f->linear_seconds += dw_now() - start;
-    DW_TRY(dw_attend(f->attention, layer, rows, kind, f->q, f->k, f->v, l->value_exponent, f->attended, f->attended_stride,
-                     omitted, err));
+    DW_TRY(dw_attend(f->attention, &attend, rows, kind, f->q, f->k, f->v, f->attended, f->attended_stride, omitted, err));
     if (kind == DW_ATTEND_STORE) return DW_OK;
     start = dw_now();
-    linear(f, f->normed, f->hidden_stride, &l->output, f->attended, f->attended_stride, own);
-    dw_pool_run(f->pool, own, residual_task, f);
+    finish_branch(f, branch, &l->output, f->attended, f->attended_stride, &l->attention_post_norm, own);
     f->linear_seconds += dw_now() - start;
     return DW_OK;
 }
 
-/* x += W_down (silu(W_gate norm(x)) * W_up norm(x)) */
+/* ---- feed forward ---- */
+
+/* gate = act(gate + bias) * (up + bias), or up = act(up + bias) in models without gate */
+static void activation_task(void *context, int64_t row, int thread)
+{
+    const dw_forward *f = context;
+    const dw_config *c = &f->model->config;
+    const dw_layer *l = f->layer;
+    float *up = f->up + row * f->feed_forward_stride;
+    float *gate = f->gate == NULL ? NULL : f->gate + row * f->feed_forward_stride;
+    (void)thread;
+    if (l->up.bias != NULL) dw_vector_add(up, l->up.bias, c->feed_forward);
+    if (gate == NULL) {
+        f->kernels->activate[c->activation](up, NULL, c->feed_forward);
+        return;
+    }
+    if (l->gate.bias != NULL) dw_vector_add(gate, l->gate.bias, c->feed_forward);
+    f->kernels->activate[c->activation](gate, up, c->feed_forward);
+}
+
+/* normed = W_down (act(W_gate norm(x)) * W_up norm(x)) */
 static void feed_forward_half(dw_forward *f, int64_t layer, int64_t own)
 {
     const dw_layer *l = &f->model->layer[layer];
-    const double start = dw_now();
-    norm(f, l->feed_forward_norm, own);
-    linear(f, f->gate, f->feed_forward_stride, &l->gate, f->normed, f->hidden_stride, own);
-    linear(f, f->up, f->feed_forward_stride, &l->up, f->normed, f->hidden_stride, own);
-    dw_pool_run(f->pool, own, gate_task, f);
-    linear(f, f->normed, f->hidden_stride, &l->down, f->gate, f->feed_forward_stride, own);
-    dw_pool_run(f->pool, own, residual_task, f);
+    f->layer = l;
+    norm(f, &l->feed_forward_norm, f->x, own);
+    if (f->gate != NULL) linear(f, f->gate, f->feed_forward_stride, &l->gate.w, f->normed, f->hidden_stride, own);
+    linear(f, f->up, f->feed_forward_stride, &l->up.w, f->normed, f->hidden_stride, own);
+    dw_pool_run(f->pool, own, activation_task, f);
+    finish_branch(f, f->normed, &l->down, f->gate != NULL ? f->gate : f->up, f->feed_forward_stride, &l->feed_forward_post_norm,
+                  own);
+}
+
+/* x + attention(norm(x)), then the same with the feed forward; in models with parallel branches both start from the same x, and
+   the attention is added first. output: somebody reads what the layer adds to x, else it only stores its K and V. */
+static dw_status run_layer(dw_forward *f, int64_t layer, const dw_rows *rows, int64_t own, dw_attend_kind kind, int output,
+                           dw_omitted *omitted, dw_error *err)
+{
+    const int parallel = f->branch != NULL;
+    float *branch = parallel ? f->branch : f->normed;
+    double start;
+    DW_TRY(attention_half(f, layer, rows, own, output ? kind : DW_ATTEND_STORE, branch, omitted, err));
+    if (!output) return DW_OK;
+    start = dw_now();
+    if (!parallel) add_residual(f, branch, own);
+    feed_forward_half(f, layer, own);
+    if (parallel) add_residual(f, branch, own);
+    add_residual(f, f->normed, own);
     f->linear_seconds += dw_now() - start;
+    return DW_OK;
+}
+
+/* ---- the pass ---- */
+
+static void row_of(const dw_forward *f, const dw_matrix *table, int64_t row, float *out)
+{
+    const char *data = table->data;
+    f->kernels->dequantize[table->type](out, data + row * dw_row_bytes(table->type, table->inputs), table->inputs);
+}
+
+static void find_angles(const dw_forward *f, const rotation *r, int64_t row, dw_pos position)
+{
+    const int64_t pairs = f->model->config.rope_dims / 2;
+    dw_rope_angles(r->cosine + row * pairs, r->sine + row * pairs, position, r->frequency, pairs, r->attention_factor);
 }
 
 static void embed(dw_forward *f, const dw_rows *rows, int64_t first, int64_t own, const int32_t *ids)
 {
     const dw_model *m = f->model;
-    const dw_matrix *e = &m->embedding;
     for (int64_t t = 0; t < own; t++) {
-        const char *row = (const char *)e->data + ids[first + t] * dw_row_bytes(e->type, e->inputs);
-        f->kernels->dequantize[e->type](f->x + t * f->hidden_stride, row, m->hidden);
-        dw_rope_angles(f->cosine + t * (m->rope_dims / 2), f->sine + t * (m->rope_dims / 2), rows->first + first + t,
-                       m->rope_dims, m->rope_base);
+        const dw_pos position = rows->first + first + t;
+        float *x = f->x + t * f->hidden_stride;
+        row_of(f, &m->embedding, ids[first + t], x);
+        if (m->embedding_scale != 1) dw_vector_scale(x, m->embedding_scale, m->config.hidden);
+        if (m->positions.data != NULL) {
+            row_of(f, &m->positions, position, f->normed);
+            dw_vector_add(x, f->normed, m->config.hidden);
+        } else {
+            find_angles(f, &f->global, t, position);
+            if (f->has_local) find_angles(f, &f->local, t, position);
+        }
     }
 }
 
@@ -218,10 +360,8 @@ dw_status dw_forward_rows(dw_forward *f, const dw_rows *rows, int rank, const in
     const double start = dw_now();
     embed(f, rows, rows->start[rank], own, ids);
     f->linear_seconds += dw_now() - start;
-    for (int64_t layer = 0; layer < f->model->layers; layer++) {
-        const int is_output = layer < f->model->layers - 1 || wanted; /* somebody reads what this layer adds to x */
-        DW_TRY(attention_half(f, layer, rows, own, is_output ? kind : DW_ATTEND_STORE, omitted, err));
-        if (is_output) feed_forward_half(f, layer, own);
+    for (int64_t layer = 0; layer < f->model->config.layers; layer++) {
+        DW_TRY(run_layer(f, layer, rows, own, kind, layer < f->model->config.layers - 1 || wanted, omitted, err));
     }
     return DW_OK;
 }
@@ -243,8 +383,7 @@ dw_status dw_forward_logits(dw_forward *f, const float *hidden, int64_t count, f
     for (int64_t done = 0; done < count;) {
         const int64_t rows = count - done < f->max_own ? count - done : f->max_own;
         for (int64_t t = 0; t < rows; t++) {
-            dw_rms_norm(f->normed + t * f->hidden_stride, hidden + (done + t) * f->hidden_stride, m->output_norm, m->hidden,
-                        (float)m->norm_epsilon);
+            norm_row(&m->config, &m->output_norm, f->normed + t * f->hidden_stride, hidden + (done + t) * f->hidden_stride);
         }
         linear(f, logits + done * m->vocabulary, m->vocabulary, &m->head, f->normed, f->hidden_stride, rows);
         done += rows;

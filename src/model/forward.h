@@ -7,9 +7,9 @@
 
 typedef struct dw_forward dw_forward;
 
-/* Local. Buffers for max_own rows on this rank. All pointers are borrowed. */
+/* Local. Buffers for max_own rows on this rank. context: positions that the run may use. All pointers are borrowed. */
 dw_status dw_forward_create(dw_forward **out, const dw_model *model, const dw_kernels *kernels, dw_pool *pool,
-                            dw_attention *attention, int64_t max_own, dw_error *err);
+                            dw_attention *attention, int64_t context, int64_t max_own, dw_error *err);
 void dw_forward_destroy(dw_forward *forward);
 
 /* Collective. All layers for rows->count rows with ids [rows->count] (all rows' ids on every rank). kind: dense or sparse. With

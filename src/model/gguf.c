@@ -1,22 +1,15 @@
 #include "model/gguf.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/integers.h"
 #include "base/memory.h"
 #include "model/ggml_type.h"
 #include "model/gguf_directory.h"
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "GGUF files are little-endian and their data are used in place"
-#endif
 
 /* Smallest entries that the format allows bound every count by the bytes that are left. */
 enum {
@@ -26,8 +19,9 @@ enum {
     MAX_ALIGNMENT = 1 << 30
 };
 
-/* A cursor over the mapped file. */
+/* A cursor over a file. */
 typedef struct {
+    const dw_file *file;
     const uint8_t *data;
     int64_t size;
     int64_t at;
@@ -36,38 +30,7 @@ typedef struct {
     dw_error *err;
 } reader;
 
-#define REFUSE(r, ...) DW_GGUF_REFUSE((r)->path, (r)->err, __VA_ARGS__)
-
-void dw_gguf_report(const char *path, dw_error *err, const char *format, ...)
-{
-    char message[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    dw_fail(err, DW_INPUT, "%s", message);
-    dw_fail_context(err, "%s", path);
-}
-
-dw_gguf_text dw_gguf_printable(dw_string name)
-{
-    dw_gguf_text out;
-    const int64_t most = (int64_t)sizeof out.text - 4;
-    int64_t n = 0;
-    for (; n < name.length && n < most; n++) out.text[n] = name.data[n] >= ' ' && name.data[n] <= '~' ? name.data[n] : '?';
-    snprintf(out.text + n, sizeof out.text - (size_t)n, "%s", n < name.length ? "..." : "");
-    return out;
-}
-
-int dw_gguf_compare(const void *a, const void *b)
-{
-    const dw_string *x = a;
-    const dw_string *y = b;
-    const int64_t shorter = x->length < y->length ? x->length : y->length;
-    const int order = memcmp(x->data, y->data, (size_t)shorter);
-    if (order != 0) return order;
-    return (x->length > y->length) - (x->length < y->length);
-}
+#define REFUSE(r, ...) DW_REFUSE((r)->path, (r)->err, __VA_ARGS__)
 
 int64_t dw_gguf_kind_bytes(uint32_t kind)
 {
@@ -125,7 +88,7 @@ static dw_status take_name(reader *r, const char *what, int64_t i, dw_string *na
     snprintf(r->where, sizeof r->where, "the name of %s number %lld", what, (long long)i);
     DW_TRY(take_string(r, name));
     if (name->length == 0) return REFUSE(r, "damaged: %s number %lld has no name", what, (long long)i);
-    snprintf(r->where, sizeof r->where, "%s %s", what, dw_gguf_printable(*name).text);
+    snprintf(r->where, sizeof r->where, "%s %s", what, dw_printable(*name).text);
     return DW_OK;
 }
 
@@ -161,33 +124,50 @@ static dw_status take_entry(reader *r, int64_t i, dw_gguf_entry *entry)
     return DW_OK;
 }
 
-static dw_status take_tensor(reader *r, int64_t i, dw_gguf_tensor *tensor)
+static dw_status take_dims(reader *r, dw_tensor *tensor)
 {
     uint32_t dims;
-    uint64_t offset;
-    int64_t elements = 1;
-    *tensor = (dw_gguf_tensor){.size = {1, 1, 1, 1}};
-    DW_TRY(take_name(r, "tensor", i, &tensor->name));
     DW_TRY(take_u32(r, &dims));
-    if (dims < 1 || dims > DW_GGUF_DIMS) {
-        return REFUSE(r, "damaged: %s has %u dimensions (1 to %d are legal)", r->where, dims, DW_GGUF_DIMS);
+    if (dims < 1 || dims > DW_TENSOR_DIMS) {
+        return REFUSE(r, "damaged: %s has %u dimensions (1 to %d are legal)", r->where, dims, DW_TENSOR_DIMS);
     }
     tensor->dims = (int)dims;
     for (uint32_t d = 0; d < dims; d++) {
         uint64_t size;
         DW_TRY(take_u64(r, &size));
-        if (size == 0 || size > INT64_MAX || __builtin_mul_overflow(elements, (int64_t)size, &elements)) {
+        if (size == 0 || size > INT64_MAX || __builtin_mul_overflow(tensor->elements, (int64_t)size, &tensor->elements)) {
             return REFUSE(r, "damaged: %s has the impossible dimension %llu", r->where, (unsigned long long)size);
         }
         tensor->size[d] = (int64_t)size;
     }
-    DW_TRY(take_u32(r, &tensor->type));
-    DW_TRY(take_u64(r, &offset));
-    if (offset > (uint64_t)r->size) {
+    return DW_OK;
+}
+
+/* All but the place of the data; *offset: where it begins in the data section, at most the size of the file. */
+static dw_status take_tensor(reader *r, int64_t i, dw_tensor *tensor, int64_t *offset)
+{
+    uint64_t at;
+    const dw_ggml_type *type;
+    *tensor = (dw_tensor){.size = {1, 1, 1, 1}, .elements = 1, .file = r->file};
+    DW_TRY(take_name(r, "tensor", i, &tensor->name));
+    DW_TRY(take_dims(r, tensor));
+    DW_TRY(take_u32(r, &tensor->type_id));
+    DW_TRY(take_u64(r, &at));
+    if (at > (uint64_t)r->size) {
         return REFUSE(r, "truncated or damaged: %s starts at offset %llu, but the file has %lld bytes", r->where,
-                      (unsigned long long)offset, (long long)r->size);
+                      (unsigned long long)at, (long long)r->size);
     }
-    tensor->offset = (int64_t)offset;
+    *offset = (int64_t)at;
+    tensor->storage = dw_type_of_ggml(tensor->type_id);
+    type = dw_ggml_type_by_id(tensor->type_id);
+    if (type == NULL) return DW_OK;
+    snprintf(tensor->type, sizeof tensor->type, "%s", type->name);
+    if (tensor->size[0] % type->elements != 0) {
+        return REFUSE(r, "damaged: %s has rows of %lld numbers, not a multiple of the %d of a %s block", r->where,
+                      (long long)tensor->size[0], type->elements, type->name);
+    }
+    tensor->bytes = tensor->elements / type->elements;
+    if (__builtin_mul_overflow(tensor->bytes, (int64_t)type->bytes, &tensor->bytes)) tensor->bytes = INT64_MAX;
     return DW_OK;
 }
 
@@ -199,7 +179,7 @@ static dw_status take_header(reader *r, uint64_t *tensors, uint64_t *entries)
     if (r->size == 0) return REFUSE(r, "is empty; expected a GGUF file");
     if (r->size < 4 || memcmp(magic, "GGUF", 4) != 0) {
         const dw_string start = {(const char *)magic, r->size < 8 ? r->size : 8};
-        return REFUSE(r, "not a GGUF file (starts with \"%s\")", dw_gguf_printable(start).text);
+        return REFUSE(r, "not a GGUF file (starts with \"%s\")", dw_printable(start).text);
     }
     r->at = 4;
     snprintf(r->where, sizeof r->where, "the header");
@@ -222,170 +202,180 @@ static dw_status take_header(reader *r, uint64_t *tensors, uint64_t *entries)
     return DW_OK;
 }
 
-static dw_status read_directory(dw_gguf *file, reader *r)
+static dw_status read_entries(dw_gguf *part, reader *r, int64_t count)
 {
-    uint64_t tensors;
-    uint64_t entries;
-    DW_TRY(take_header(r, &tensors, &entries));
-    for (int64_t i = 0; i < (int64_t)entries; i++) {
-        DW_TRY(DW_GROW(&file->entries, &file->entry_capacity, i + 1, "GGUF metadata", r->err));
-        DW_TRY(take_entry(r, i, &file->entries[i]));
-        file->entry_count = i + 1;
+    for (int64_t i = 0; i < count; i++) {
+        DW_TRY(DW_GROW(&part->entries, &part->entry_capacity, i + 1, "GGUF metadata", r->err));
+        DW_TRY(take_entry(r, i, &part->entries[i]));
+        part->entry_count = i + 1;
     }
-    for (int64_t i = 0; i < (int64_t)tensors; i++) {
-        DW_TRY(DW_GROW(&file->tensors, &file->tensor_capacity, i + 1, "GGUF tensors", r->err));
-        DW_TRY(take_tensor(r, i, &file->tensors[i]));
-        file->tensor_count = i + 1;
-    }
-    return DW_OK;
-}
-
-/* ---- checks of the whole ---- */
-
-static dw_status refuse_duplicate(const reader *r, const char *what, dw_string name)
-{
-    return REFUSE(r, "damaged: %s %s occurs twice", what, dw_gguf_printable(name).text);
-}
-
-static dw_status sort_directory(dw_gguf *file, const reader *r)
-{
-    if (file->entry_count > 0) qsort(file->entries, (size_t)file->entry_count, sizeof *file->entries, dw_gguf_compare);
-    if (file->tensor_count > 0) qsort(file->tensors, (size_t)file->tensor_count, sizeof *file->tensors, dw_gguf_compare);
-    for (int64_t i = 1; i < file->entry_count; i++) {
-        if (dw_gguf_compare(&file->entries[i - 1], &file->entries[i]) == 0) {
-            return refuse_duplicate(r, "metadata key", file->entries[i].name);
-        }
-    }
-    for (int64_t i = 1; i < file->tensor_count; i++) {
-        if (dw_gguf_compare(&file->tensors[i - 1], &file->tensors[i]) == 0) {
-            return refuse_duplicate(r, "tensor", file->tensors[i].name);
+    if (count > 0) qsort(part->entries, (size_t)count, sizeof *part->entries, dw_string_compare);
+    for (int64_t i = 1; i < count; i++) {
+        if (dw_string_compare(&part->entries[i - 1], &part->entries[i]) == 0) {
+            return REFUSE(r, "damaged: metadata key %s occurs twice", dw_printable(part->entries[i].name).text);
         }
     }
     return DW_OK;
 }
 
-/* Bytes of the data; those of an unknown type count as 0. */
-static dw_status tensor_bytes(const reader *r, const dw_gguf_tensor *tensor, int64_t *bytes)
+/* Appends the tensors; offsets: [count]. */
+static dw_status read_tensors(dw_tensors *tensors, reader *r, int64_t count, int64_t *offsets)
 {
-    const dw_ggml_type *type = dw_ggml_type_by_id(tensor->type);
-    *bytes = 0;
-    if (type == NULL) return DW_OK;
-    if (tensor->size[0] % type->elements != 0) {
-        return REFUSE(r, "damaged: tensor %s has rows of %lld numbers, not a multiple of the %d of a %s block",
-                      dw_gguf_printable(tensor->name).text, (long long)tensor->size[0], type->elements, type->name);
+    DW_TRY(DW_GROW(&tensors->list, &tensors->capacity, tensors->count + count, "GGUF tensors", r->err));
+    for (int64_t i = 0; i < count; i++) {
+        DW_TRY(take_tensor(r, i, &tensors->list[tensors->count], &offsets[i]));
+        tensors->count++;
     }
-    /* The product of the sizes is known to fit. */
-    *bytes = tensor->size[0] * tensor->size[1] * tensor->size[2] * tensor->size[3] / type->elements;
-    if (__builtin_mul_overflow(*bytes, (int64_t)type->bytes, bytes)) *bytes = INT64_MAX;
     return DW_OK;
 }
 
-static dw_status place_tensors(dw_gguf *file, const reader *r)
+/* Finds the data of the last `count` tensors: those of this part. */
+static dw_status place_tensors(const dw_gguf *part, const reader *r, dw_tensors *tensors, int64_t count, const int64_t *offsets)
 {
     int64_t alignment = DEFAULT_ALIGNMENT;
     int found;
     int64_t start;
-    DW_TRY(dw_gguf_int(file, "general.alignment", &alignment, &found, r->err));
+    DW_TRY(dw_gguf_int(part, "general.alignment", &alignment, &found, r->err));
     if (alignment < 8 || alignment % 8 != 0 || alignment > MAX_ALIGNMENT) {
         return REFUSE(r, "general.alignment is %lld; a multiple of 8 up to %d is legal", (long long)alignment, MAX_ALIGNMENT);
     }
-    start = (r->at + alignment - 1) / alignment * alignment;
-    for (int64_t i = 0; i < file->tensor_count; i++) {
-        dw_gguf_tensor *tensor = &file->tensors[i];
-        const int64_t left = r->size - start - tensor->offset; /* may be negative; no overflow: offset <= size */
-        int64_t bytes;
-        if (tensor->offset % alignment != 0) {
+    start = dw_round_up(r->at, alignment);
+    for (int64_t i = 0; i < count; i++) {
+        dw_tensor *tensor = &tensors->list[tensors->count - count + i];
+        const int64_t left = r->size - start - offsets[i]; /* may be negative; no overflow: offset <= size */
+        if (offsets[i] % alignment != 0) {
             return REFUSE(r, "damaged: tensor %s starts at offset %lld, not a multiple of the alignment %lld",
-                          dw_gguf_printable(tensor->name).text, (long long)tensor->offset, (long long)alignment);
+                          dw_printable(tensor->name).text, (long long)offsets[i], (long long)alignment);
         }
-        DW_TRY(tensor_bytes(r, tensor, &bytes));
-        if (bytes > left) {
+        if (tensor->bytes > left) {
             return REFUSE(r, "truncated or damaged: tensor %s has %lld bytes at offset %lld, but the file has %lld",
-                          dw_gguf_printable(tensor->name).text, (long long)bytes, (long long)(start + tensor->offset),
+                          dw_printable(tensor->name).text, (long long)tensor->bytes, (long long)(start + offsets[i]),
                           (long long)r->size);
         }
-        tensor->data = r->data + start + tensor->offset;
+        tensor->data = r->file->data + start + offsets[i];
     }
     return DW_OK;
 }
 
-/* ---- the file ---- */
-
-static dw_status map_file(dw_gguf *file, int descriptor, dw_error *err)
+/* The part's entries go to `part`, its tensors to `tensors`. */
+static dw_status read_directory(dw_gguf *part, dw_tensors *tensors, dw_file *file, dw_error *err)
 {
-    struct stat status;
-    void *map;
-    if (fstat(descriptor, &status) != 0) return DW_GGUF_REFUSE(file->path, err, "%s", strerror(errno));
-    if (S_ISDIR(status.st_mode)) return DW_GGUF_REFUSE(file->path, err, "is a directory; expected a GGUF file");
-    if (!S_ISREG(status.st_mode)) return DW_GGUF_REFUSE(file->path, err, "is not a regular file; expected a GGUF file");
-    if (status.st_size == 0) return DW_OK;
-    map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (map == MAP_FAILED) {
-        return dw_fail(err, DW_RESOURCE, "%s: can not map %lld bytes: %s", file->path, (long long)status.st_size,
-                       strerror(errno));
-    }
-    file->map = map;
-    file->bytes = status.st_size;
-    return DW_OK;
-}
-
-static dw_status open_and_map(dw_gguf *file, dw_error *err)
-{
+    reader r = {.file = file, .data = file->data, .size = file->bytes, .path = file->path, .err = err};
+    uint64_t tensor_count;
+    uint64_t entry_count;
+    int64_t *offsets;
     dw_status status;
-    /* Without O_NONBLOCK the open of a pipe that nobody writes would never return. */
-    const int descriptor = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) return DW_GGUF_REFUSE(file->path, err, "%s", strerror(errno));
-    status = map_file(file, descriptor, err);
-    close(descriptor);
+    DW_TRY(take_header(&r, &tensor_count, &entry_count));
+    DW_TRY(read_entries(part, &r, (int64_t)entry_count));
+    DW_TRY(DW_ALLOC(&offsets, (int64_t)tensor_count, "GGUF tensors", err));
+    status = read_tensors(tensors, &r, (int64_t)tensor_count, offsets);
+    if (status == DW_OK) status = place_tensors(part, &r, tensors, (int64_t)tensor_count, offsets);
+    dw_free(offsets);
+    file->header_bytes = r.at;
     return status;
 }
 
-static dw_status load(dw_gguf *file, const char *path, dw_error *err)
+/* ---- the file, or its parts ---- */
+
+/* Opens one file; what its metadata say of the split must be what its name says (see dw_gguf_part_check). */
+static dw_status open_part(dw_gguf *gguf, const char *path, dw_file_way way, dw_gguf_part part, int64_t *declared,
+                           dw_error *err)
 {
-    reader r = {.err = err};
-    const int64_t length = (int64_t)strlen(path);
-    DW_TRY(DW_ALLOC(&file->path, length + 1, "path", err));
-    memcpy(file->path, path, (size_t)length);
-    DW_TRY(open_and_map(file, err));
-    r.path = file->path;
-    r.data = file->map;
-    r.size = file->bytes;
-    DW_TRY(read_directory(file, &r));
-    DW_TRY(sort_directory(file, &r));
-    return place_tensors(file, &r);
+    dw_file *file = &gguf->files[gguf->file_count];
+    dw_gguf later = {.files = file, .file_count = 1};
+    dw_gguf *entries = part.number == 1 ? gguf : &later;
+    dw_status status;
+    DW_TRY(dw_file_open(file, path, "a GGUF file", way, err));
+    gguf->file_count++;
+    status = read_directory(entries, &gguf->tensors, file, err);
+    if (status == DW_OK) status = dw_gguf_part_check(entries, part, declared, err);
+    dw_free(later.entries);
+    return status;
 }
 
-dw_status dw_gguf_open(dw_gguf **out, const char *path, dw_error *err)
+/* Part 1 of 5 may take long to read: whether there is a part 5 is asked before. */
+static dw_status find_parts(const char *path, int64_t count, dw_error *err)
 {
-    dw_gguf *file;
+    for (int64_t i = 1; i <= count; i++) {
+        char *part;
+        dw_status status = dw_gguf_part_path(&part, path, i, err);
+        if (status == DW_OK && access(part, R_OK) != 0) {
+            status = DW_REFUSE(part, err, "%s; part %lld of %lld of a split model", strerror(errno), (long long)i,
+                               (long long)count);
+        }
+        dw_free(part);
+        DW_TRY(status);
+    }
+    return DW_OK;
+}
+
+static dw_status open_parts(dw_gguf *gguf, const char *path, int64_t count, dw_file_way way, dw_error *err)
+{
+    int64_t declared = -1;
+    DW_TRY(find_parts(path, count, err));
+    for (int64_t i = 1; i <= count; i++) {
+        char *part;
+        dw_status status = dw_gguf_part_path(&part, path, i, err);
+        if (status == DW_OK) status = open_part(gguf, part, way, (dw_gguf_part){i, count}, &declared, err);
+        dw_free(part);
+        DW_TRY(status);
+    }
+    if (declared < 0 || declared == gguf->tensors.count) return DW_OK;
+    return DW_REFUSE(dw_gguf_path(gguf), err, "metadata key split.tensors.count is %lld, but the %lld parts have %lld tensors",
+                     (long long)declared, (long long)count, (long long)gguf->tensors.count);
+}
+
+static dw_status load(dw_gguf *gguf, const char *path, dw_file_way way, dw_error *err)
+{
+    const dw_gguf_part named = dw_gguf_part_named(path);
+    int64_t declared = -1;
+    DW_TRY(DW_ALLOC(&gguf->files, named.count, "GGUF files", err));
+    if (named.count > 1) {
+        DW_TRY(open_parts(gguf, path, named.count, way, err));
+    } else {
+        DW_TRY(open_part(gguf, path, way, named, &declared, err));
+    }
+    gguf->tensors.path = dw_gguf_path(gguf);
+    return dw_tensors_sort(&gguf->tensors, err);
+}
+
+dw_status dw_gguf_open(dw_gguf **out, const char *path, dw_file_way way, dw_error *err)
+{
+    dw_gguf *gguf;
     dw_status status;
     *out = NULL;
-    DW_TRY(DW_ALLOC(&file, 1, "GGUF file", err));
-    status = load(file, path, err);
+    DW_TRY(DW_ALLOC(&gguf, 1, "GGUF file", err));
+    status = load(gguf, path, way, err);
     if (status != DW_OK) {
-        dw_gguf_close(file);
+        dw_gguf_close(gguf);
         return status;
     }
-    *out = file;
+    *out = gguf;
     return DW_OK;
 }
 
 void dw_gguf_close(dw_gguf *file)
 {
     if (file == NULL) return;
-    if (file->map != NULL) munmap((void *)file->map, (size_t)file->bytes);
+    for (int64_t i = 0; i < file->file_count; i++) dw_file_close(&file->files[i]);
+    dw_free(file->files);
     dw_free(file->entries);
-    dw_free(file->tensors);
-    dw_free(file->path);
+    dw_tensors_free(&file->tensors);
     dw_free(file);
 }
 
 const char *dw_gguf_path(const dw_gguf *file)
 {
-    return file->path;
+    return file->files[0].path;
 }
 
-int64_t dw_gguf_bytes(const dw_gguf *file)
+const dw_tensors *dw_gguf_tensors_of(const dw_gguf *file)
 {
-    return file->bytes;
+    return &file->tensors;
+}
+
+const dw_file *dw_gguf_files_of(const dw_gguf *file, int64_t *count)
+{
+    *count = file->file_count;
+    return file->files;
 }

@@ -1,26 +1,28 @@
-/* GGUF v2 and v3 container (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): metadata and tensors of a mapped
-   file. Every length, count and offset is checked against the file before it is used; a damaged file gives DW_INPUT with a
-   message that names the file and the key or tensor. */
+/* GGUF v2 and v3 container (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): metadata and tensors of a file, or of
+   the parts of a split one. Every length, count and offset is checked against the file before it is used; a damaged file gives
+   DW_INPUT with a message that names the file and the key or tensor. */
 #ifndef DW_MODEL_GGUF_H
 #define DW_MODEL_GGUF_H
 
 #include <stdint.h>
 
 #include "base/error.h"
-#include "kernels/linear.h"
+#include "base/string.h"
+#include "model/tensors.h"
 
 typedef struct dw_gguf dw_gguf;
 
-typedef struct {
-    const char *data; /* not terminated, any bytes */
-    int64_t length;
-} dw_string;
-
-/* Maps path read-only. The data of matrices and strings found later point into the map and live until dw_gguf_close. */
-dw_status dw_gguf_open(dw_gguf **out, const char *path, dw_error *err);
+/* Opens path. Any part NAME-0000i-of-0000N.gguf of a split file opens all of them: metadata are those of the first, tensors those
+   of all. Tensors and strings found later point into the files and live until dw_gguf_close. */
+dw_status dw_gguf_open(dw_gguf **out, const char *path, dw_file_way way, dw_error *err);
 void dw_gguf_close(dw_gguf *file);
+
+/* Of the (first) file. */
 const char *dw_gguf_path(const dw_gguf *file);
-int64_t dw_gguf_bytes(const dw_gguf *file);
+
+/* The tensors, sorted by name, and the files that hold them. */
+const dw_tensors *dw_gguf_tensors_of(const dw_gguf *file);
+const dw_file *dw_gguf_files_of(const dw_gguf *file, int64_t *count);
 
 /* Metadata by key. Where `found` is given, an absent key sets *found = 0, leaves *value and is no error; with found NULL it
    is DW_INPUT "FILE: metadata key KEY is missing". A value of another kind is DW_INPUT either way. Any integer type is
@@ -35,16 +37,9 @@ dw_status dw_gguf_strings(const dw_gguf *file, const char *key, dw_string **out,
 dw_status dw_gguf_ints(const dw_gguf *file, const char *key, int64_t **out, int64_t *count, int *found, dw_error *err);
 dw_status dw_gguf_floats(const dw_gguf *file, const char *key, float **out, int64_t *count, int *found, dw_error *err);
 
-/* A tensor of one or two dimensions as a matrix [outputs][inputs] (one dimension: outputs 1), its data aligned to 8 bytes. Its
-   shape must be the given one, -1 for "any". A type that Dewpoint does not know is DW_INPUT naming tensor and type. */
-dw_status dw_gguf_matrix(const dw_gguf *file, const char *name, int64_t outputs, int64_t inputs, dw_matrix *value, int *found,
-                         dw_error *err);
-
-/* All metadata keys and all tensors (of supported types or not), in the order of the bytes of their names. 0 <= i < count. */
+/* All metadata keys, in the order of their bytes. 0 <= i < count. */
 int64_t dw_gguf_keys(const dw_gguf *file);
 dw_string dw_gguf_key(const dw_gguf *file, int64_t i);
-int64_t dw_gguf_tensors(const dw_gguf *file);
-dw_string dw_gguf_tensor_name(const dw_gguf *file, int64_t i);
 
 /* The value of key i, for listings: the field that its kind names is set. */
 typedef struct {
@@ -54,23 +49,5 @@ typedef struct {
     dw_string string;
 } dw_gguf_value;
 dw_gguf_value dw_gguf_value_of(const dw_gguf *file, int64_t i);
-
-/* What tensor i is, whether or not Dewpoint computes with its type. */
-typedef struct {
-    uint32_t type_id;     /* as ggml numbers types */
-    const char *type;     /* and names them; NULL: no type of ggml */
-    int supported;        /* Dewpoint computes with the type */
-    int dims;             /* 1..4 */
-    const int64_t *shape; /* [dims], fastest first */
-    int64_t elements;
-    int64_t bytes; /* 0 for a type that is not ggml's */
-} dw_gguf_tensor_info;
-dw_gguf_tensor_info dw_gguf_tensor_at(const dw_gguf *file, int64_t i);
-
-/* A string of a file as messages show it: nothing but printable ASCII, '?' for the rest, "..." after 80 characters. */
-typedef struct {
-    char text[84];
-} dw_gguf_text;
-dw_gguf_text dw_gguf_printable(dw_string name);
 
 #endif

@@ -1,4 +1,4 @@
-/* What gguf.c reads and gguf_lookup.c finds. */
+/* What gguf.c reads, gguf_lookup.c finds and gguf_split.c checks. */
 #ifndef DW_MODEL_GGUF_DIRECTORY_H
 #define DW_MODEL_GGUF_DIRECTORY_H
 
@@ -26,42 +26,37 @@ typedef enum {
 
 /* A scalar is an array of one. Elements lie one behind the other, unaligned; strings each behind their u64 length. */
 typedef struct {
-    dw_string name;    /* first, see dw_gguf_compare */
+    dw_string name;    /* first, see dw_string_compare */
     dw_gguf_kind kind; /* of the elements */
     int is_array;
     int64_t count;
     const uint8_t *data;
 } dw_gguf_entry;
 
-enum { DW_GGUF_DIMS = 4 };
-
-typedef struct {
-    dw_string name; /* first, see dw_gguf_compare */
-    uint32_t type;  /* as ggml numbers them; may be unknown */
-    int dims;
-    int64_t size[DW_GGUF_DIMS]; /* fastest first; 1 from `dims` on */
-    int64_t offset;             /* in the data section */
-    const uint8_t *data;
-} dw_gguf_tensor;
-
 struct dw_gguf {
-    char *path;
-    const uint8_t *map;
-    int64_t bytes;
-    dw_gguf_entry *entries; /* sorted by name, as the tensors are */
+    dw_file *files; /* [file_count], the parts in order; [count of parts] allocated */
+    int64_t file_count;
+    dw_gguf_entry *entries; /* of the first part, sorted by name */
     int64_t entry_count, entry_capacity;
-    dw_gguf_tensor *tensors;
-    int64_t tensor_count, tensor_capacity;
+    dw_tensors tensors; /* of all parts */
 };
-
-/* Orders entries, tensors and plain dw_strings by name (each starts with one). */
-int dw_gguf_compare(const void *a, const void *b);
 
 /* Bytes of one element; 0 for strings, arrays and unknown kinds. */
 int64_t dw_gguf_kind_bytes(uint32_t kind);
 
-/* Reports DW_INPUT with "path: " in front, and is DW_INPUT (a macro, so that the compiler sees that it never is DW_OK). */
-#define DW_GGUF_REFUSE(path, err, ...) (dw_gguf_report((path), (err), __VA_ARGS__), DW_INPUT)
-void dw_gguf_report(const char *path, dw_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Part `number` of `count`, both from 1; 1 of 1 is a whole file. */
+typedef struct {
+    int64_t number, count;
+} dw_gguf_part;
+
+/* What the name of a file says: NAME-0000i-of-0000N.gguf is part i of N. */
+dw_gguf_part dw_gguf_part_named(const char *path);
+
+/* *out (dw_free) = the path of the part with that number of the split model that path is a part of. */
+dw_status dw_gguf_part_path(char **out, const char *path, int64_t number, dw_error *err);
+
+/* Whether a part's metadata say the same as its name. *tensors: what split.tensors.count said so far and says from now on; -1:
+   nothing. The entries of `file` are the part's. */
+dw_status dw_gguf_part_check(const dw_gguf *file, dw_gguf_part part, int64_t *tensors, dw_error *err);
 
 #endif

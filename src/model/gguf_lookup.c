@@ -1,11 +1,9 @@
-/* Metadata values and tensors by name. */
-#include <limits.h>
+/* Metadata values by name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "model/ggml_type.h"
 #include "model/gguf.h"
 #include "model/gguf_directory.h"
 
@@ -17,16 +15,16 @@ static const char *const kind_names[KIND_COUNT] = {
 
 static const dw_gguf_entry *find_entry(const dw_gguf *file, const char *key)
 {
-    const dw_string name = {key, (int64_t)strlen(key)};
+    const dw_string name = dw_string_of(key);
     if (file->entry_count == 0) return NULL;
-    return bsearch(&name, file->entries, (size_t)file->entry_count, sizeof *file->entries, dw_gguf_compare);
+    return bsearch(&name, file->entries, (size_t)file->entry_count, sizeof *file->entries, dw_string_compare);
 }
 
 static dw_status wrong_kind(const dw_gguf *file, const char *key, const dw_gguf_entry *entry, const char *expected,
                             dw_error *err)
 {
-    return DW_GGUF_REFUSE(file->path, err, "metadata key %s is %s%s; expected %s", key,
-                          entry->is_array ? "an array of " : "of kind ", kind_names[entry->kind], expected);
+    return DW_REFUSE(dw_gguf_path(file), err, "metadata key %s is %s%s; expected %s", key,
+                     entry->is_array ? "an array of " : "of kind ", kind_names[entry->kind], expected);
 }
 
 /* *entry = the value of a key, a scalar or an array as asked; NULL (and *found = 0) when an optional key is absent. */
@@ -35,7 +33,7 @@ static dw_status look_up(const dw_gguf *file, const char *key, int array, const 
 {
     *entry = find_entry(file, key);
     if (found != NULL) *found = *entry != NULL;
-    if (*entry == NULL) return found != NULL ? DW_OK : DW_GGUF_REFUSE(file->path, err, "metadata key %s is missing", key);
+    if (*entry == NULL) return found != NULL ? DW_OK : DW_REFUSE(dw_gguf_path(file), err, "metadata key %s is missing", key);
     if ((*entry)->is_array != array) return wrong_kind(file, key, *entry, expected, err);
     return DW_OK;
 }
@@ -128,7 +126,7 @@ dw_status dw_gguf_bool(const dw_gguf *file, const char *key, int *value, int *fo
     if (entry == NULL) return DW_OK;
     if (entry->kind != KIND_BOOL) return wrong_kind(file, key, entry, "a bool", err);
     if (entry->data[0] > 1) {
-        return DW_GGUF_REFUSE(file->path, err, "metadata key %s is the bool %d; 0 and 1 are legal", key, entry->data[0]);
+        return DW_REFUSE(dw_gguf_path(file), err, "metadata key %s is the bool %d; 0 and 1 are legal", key, entry->data[0]);
     }
     *value = entry->data[0];
     return DW_OK;
@@ -209,16 +207,6 @@ dw_string dw_gguf_key(const dw_gguf *file, int64_t i)
     return file->entries[i].name;
 }
 
-int64_t dw_gguf_tensors(const dw_gguf *file)
-{
-    return file->tensor_count;
-}
-
-dw_string dw_gguf_tensor_name(const dw_gguf *file, int64_t i)
-{
-    return file->tensors[i].name;
-}
-
 dw_gguf_value dw_gguf_value_of(const dw_gguf *file, int64_t i)
 {
     const dw_gguf_entry *entry = &file->entries[i];
@@ -237,67 +225,4 @@ dw_gguf_value dw_gguf_value_of(const dw_gguf *file, int64_t i)
         if (!float_at(entry, 0, &value.real)) value.real = (double)(uint64_t)value.integer; /* above 2^63 */
     }
     return value;
-}
-
-dw_gguf_tensor_info dw_gguf_tensor_at(const dw_gguf *file, int64_t i)
-{
-    const dw_gguf_tensor *tensor = &file->tensors[i];
-    const dw_ggml_type *type = dw_ggml_type_by_id(tensor->type);
-    dw_gguf_tensor_info info = {.type_id = tensor->type, .dims = tensor->dims, .shape = tensor->size, .elements = 1};
-    for (int d = 0; d < tensor->dims; d++) info.elements *= tensor->size[d];
-    if (type != NULL) {
-        info.type = type->name;
-        info.bytes = info.elements / type->elements * type->bytes;
-    }
-    info.supported = dw_type_of_ggml(tensor->type) != DW_TYPE_COUNT;
-    return info;
-}
-
-/* ---- tensors ---- */
-
-static dw_status refuse_type(const dw_gguf *file, const char *name, uint32_t id, dw_error *err)
-{
-    const dw_ggml_type *type = dw_ggml_type_by_id(id);
-    char supported[128] = "";
-    for (int t = 0; t < DW_TYPE_COUNT; t++) {
-        const size_t used = strlen(supported);
-        snprintf(supported + used, sizeof supported - used, "%s%s", t > 0 ? ", " : "", dw_types[t].name);
-    }
-    return DW_GGUF_REFUSE(file->path, err, "tensor %s has type %s (%u), which is not supported; supported: %s", name,
-                          type != NULL ? type->name : "unknown", id, supported);
-}
-
-/* "any" for -1 */
-static const char *size_text(char text[24], int64_t size)
-{
-    if (size < 0) return "any";
-    snprintf(text, 24, "%lld", (long long)size);
-    return text;
-}
-
-dw_status dw_gguf_matrix(const dw_gguf *file, const char *name, int64_t outputs, int64_t inputs, dw_matrix *value, int *found,
-                         dw_error *err)
-{
-    const dw_string key = {name, (int64_t)strlen(name)};
-    const dw_gguf_tensor *tensor = NULL;
-    dw_type type;
-    char rows[24];
-    char columns[24];
-    if (file->tensor_count > 0) {
-        tensor = bsearch(&key, file->tensors, (size_t)file->tensor_count, sizeof *file->tensors, dw_gguf_compare);
-    }
-    if (found != NULL) *found = tensor != NULL;
-    if (tensor == NULL) return found != NULL ? DW_OK : DW_GGUF_REFUSE(file->path, err, "tensor %s is missing", name);
-    if (tensor->size[2] != 1 || tensor->size[3] != 1) {
-        return DW_GGUF_REFUSE(file->path, err, "tensor %s has %d dimensions; expected a matrix", name, tensor->dims);
-    }
-    if ((outputs >= 0 && outputs != tensor->size[1]) || (inputs >= 0 && inputs != tensor->size[0])) {
-        return DW_GGUF_REFUSE(file->path, err, "tensor %s has %lld rows of %lld numbers; expected %s rows of %s", name,
-                              (long long)tensor->size[1], (long long)tensor->size[0], size_text(rows, outputs),
-                              size_text(columns, inputs));
-    }
-    type = dw_type_of_ggml(tensor->type);
-    if (type == DW_TYPE_COUNT) return refuse_type(file, name, tensor->type, err);
-    *value = (dw_matrix){type, tensor->size[1], tensor->size[0], tensor->data};
-    return DW_OK;
 }

@@ -1,4 +1,4 @@
-/* The second step of byte-level BPE: neighbouring symbols of a piece are joined, lowest rank first, leftmost on ties. */
+/* The last step of BPE: neighbouring symbols of a piece are joined, lowest rank first, leftmost on ties. */
 #ifndef DW_TOKENIZER_MERGE_H
 #define DW_TOKENIZER_MERGE_H
 
@@ -10,17 +10,18 @@ typedef struct {
     int32_t left;
     int32_t right;
     int32_t result;
+    int32_t rank; /* >= 0; several merges may share one */
 } dw_merge;
 
-/* Merges in order of rank and a table from (left, right) to rank. Read-only after dw_merges_create. */
+/* Merges and a table from (left, right) to them. Read-only after dw_merges_create. */
 typedef struct {
     dw_merge *list; /* [count] */
     int64_t count;
-    int32_t *slots; /* [slot_count] rank or -1; open addressing */
+    int32_t *slots; /* [slot_count] index into list or -1; open addressing */
     int shift;      /* slot_count = 2^(64 - shift) */
 } dw_merges;
 
-/* Takes over list (dw_free'd with the table, also on failure): [count], index = rank. Of equal pairs the first counts. */
+/* Takes over list (dw_free'd with the table, also on failure). Of equal pairs the first counts. */
 dw_status dw_merges_create(dw_merges *merges, dw_merge *list, int64_t count, dw_error *err);
 void dw_merges_free(dw_merges *merges);
 

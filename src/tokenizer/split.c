@@ -5,33 +5,32 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "tokenizer/nfc.h"
-#include "tokenizer/quote.h"
 
 /* White space is Unicode's White_Space as in the regex engines that the models were trained with; PCRE2's \s also matches
    U+180E. What is a letter or a number depends on the Unicode version of the PCRE2 at hand (10.42: Unicode 14); characters
    assigned later count as symbols there. */
 #define SPACE "\\p{White_Space}"
 
-/* One row a pre-tokenizer: whether text is first brought to form C, and where it is cut. Where the original pipeline cuts in
-   several steps, the pattern does so in one: what follows the end of a step's piece must not be looked at. A pattern matches
-   something at every character. */
+/* One row a pre-tokenizer. Where the original pipeline cuts in several steps, the pattern does so in one: what follows the end of
+   a step's piece must not be looked at. A pattern matches something at every character. */
 static const struct {
-    const char *pre;
-    int nfc;
+    const char *name;
     const char *pattern;
 } table[] = {
-    /* Digits(individual), then GPT-2's 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ on what
-       lies between digits. White space before a digit thus stands at the end of its text. */
-    {"smollm", 0,
+    {"gpt-2", "'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|" SPACE "+(?![^" SPACE "])|" SPACE "+"},
+    /* Digits(individual), then GPT-2's on what lies between digits. White space before a digit thus stands at the end of its
+       text. */
+    {"smollm",
      "\\p{N}|'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?[^" SPACE "\\p{L}\\p{N}]+|" SPACE "+(?![^" SPACE "\\p{N}])|" SPACE "+"},
-    {"qwen2", 1,
-     "'(?i:s|t|re|ve|m|ll|d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE
-     "*[\\r\\n]+|" SPACE "+(?![^" SPACE "])|" SPACE "+"},
+    {"qwen2", "'(?i:s|t|re|ve|m|ll|d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE
+              "*[\\r\\n]+|" SPACE "+(?![^" SPACE "])|" SPACE "+"},
+    {"llama-bpe", "'(?i:s|t|re|ve|m|ll|d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE
+                  "*[\\r\\n]+|" SPACE "+(?![^" SPACE "])|" SPACE "+"},
+    /* SentencePiece's words, each behind its U+2581 (Metaspace with "split"). */
+    {"metaspace", "\\x{2581}[^\\x{2581}]*|[^\\x{2581}]+"},
 };
 
 struct dw_splitter {
-    int nfc;
     pcre2_general_context *memory;
     pcre2_match_context *limits;
     pcre2_code *code;
@@ -82,24 +81,23 @@ static dw_status compile(dw_splitter *splitter, const char *pattern, dw_error *e
     return DW_OK;
 }
 
-dw_status dw_splitter_create(dw_splitter **out, dw_string pre, dw_error *err)
+dw_status dw_splitter_create(dw_splitter **out, const char *name, dw_error *err)
 {
-    char name[DW_QUOTE_SIZE];
     *out = NULL;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         dw_splitter *splitter;
         dw_status status;
-        if ((size_t)pre.length != strlen(table[i].pre) || memcmp(pre.data, table[i].pre, strlen(table[i].pre)) != 0) continue;
+        if (strcmp(name, table[i].name) != 0) continue;
         DW_TRY(DW_ALLOC(&splitter, 1, "split pattern", err));
-        splitter->nfc = table[i].nfc;
         status = compile(splitter, table[i].pattern, err);
-        if (status == DW_OK)
-            *out = splitter;
-        else
+        if (status != DW_OK) {
             dw_splitter_free(splitter);
-        return status;
+            return status;
+        }
+        *out = splitter;
+        return DW_OK;
     }
-    return dw_fail(err, DW_INPUT, "pre-tokenizer %s (tokenizer.ggml.pre) is not known", dw_quote(pre, name));
+    return dw_fail(err, DW_INPUT, "pre-tokenizer \"%s\" is not known", dw_printable(dw_string_of(name)).text);
 }
 
 void dw_splitter_free(dw_splitter *splitter)
@@ -114,8 +112,8 @@ void dw_splitter_free(dw_splitter *splitter)
 /* All that a pattern gives back is white space, one character after the other and each a few times at most. (Without machine
    code PCRE2 counts those steps; hence the limit.) NO_UTF_CHECK: the caller has checked; PCRE2 would check all of the text
    again at each piece. */
-static dw_status split_composed(const dw_splitter *splitter, const char *text, int64_t length, dw_piece_function *each,
-                                void *context, dw_error *err)
+dw_status dw_split(const dw_splitter *splitter, const char *text, int64_t length, dw_piece_function *each, void *context,
+                   dw_error *err)
 {
     dw_status status = DW_OK;
     int64_t at = 0;
@@ -133,18 +131,5 @@ static dw_status split_composed(const dw_splitter *splitter, const char *text, i
         }
     }
     pcre2_match_data_free(match);
-    return status;
-}
-
-dw_status dw_split(const dw_splitter *splitter, const char *text, int64_t length, dw_piece_function *each, void *context,
-                   dw_error *err)
-{
-    char *composed = NULL;
-    int64_t composed_length;
-    dw_status status;
-    if (splitter->nfc) DW_TRY(dw_nfc(text, length, &composed, &composed_length, err));
-    if (composed == NULL) return split_composed(splitter, text, length, each, context, err);
-    status = split_composed(splitter, composed, composed_length, each, context, err);
-    dw_free(composed);
     return status;
 }

@@ -3,18 +3,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "tokenizer/merge.h"
-#include "tokenizer/quote.h"
-#include "tokenizer/split.h"
-#include "tokenizer/vocabulary.h"
-
-struct dw_tokenizer {
-    dw_vocabulary vocabulary;
-    dw_merges merges;
-    dw_splitter *splitter;
-    unsigned char *ends; /* [tokens] 1: generation stops here */
-    int32_t bos;
-};
+#include "tokenizer/merge_list.h"
+#include "tokenizer/state.h"
 
 /* A file names one eos token (and perhaps an eot), but a chat model may end in either of two ways: SmolLM2's file names
    <|im_end|>, the end of a turn, while the model closes a plain document with <|endoftext|>; in Llama 3's it is
@@ -22,39 +12,107 @@ struct dw_tokenizer {
    a continuation. Only control tokens count, so that a normal token spelled alike does not stop anything. */
 static const char *const known_ends[] = {"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<end_of_turn>"};
 
-static dw_status check_id(const dw_tokenizer_parts *parts, const char *key, int64_t id, dw_error *err)
+static dw_status check_id(const dw_tokenizer_parts *parts, const char *what, int64_t id, dw_error *err)
 {
     if (id >= -1 && id < parts->token_count) return DW_OK;
-    return dw_fail(err, DW_INPUT, "%s is %lld, but the vocabulary has %lld tokens", key, (long long)id,
+    return dw_fail(err, DW_INPUT, "the %s token is %lld, but the vocabulary has %lld tokens", what, (long long)id,
                    (long long)parts->token_count);
 }
 
 static dw_status check_parts(const dw_tokenizer_parts *parts, dw_error *err)
 {
     if (parts->token_count < 1 || parts->token_count > INT32_MAX / 4) {
-        return dw_fail(err, DW_INPUT, "a vocabulary of %lld tokens (tokenizer.ggml.tokens) can not be used",
-                       (long long)parts->token_count);
+        return dw_fail(err, DW_INPUT, "a vocabulary of %lld tokens can not be used", (long long)parts->token_count);
     }
-    DW_TRY(check_id(parts, "tokenizer.ggml.bos_token_id", parts->bos, err));
-    DW_TRY(check_id(parts, "tokenizer.ggml.eos_token_id", parts->eos, err));
-    DW_TRY(check_id(parts, "tokenizer.ggml.eot_token_id", parts->eot, err));
-    if (parts->add_bos && parts->bos < 0) {
-        return dw_fail(err, DW_INPUT, "tokenizer.ggml.add_bos_token is set, but tokenizer.ggml.bos_token_id is missing");
+    DW_TRY(check_id(parts, "bos", parts->bos, err));
+    DW_TRY(check_id(parts, "unknown", parts->unknown, err));
+    for (int64_t i = 0; i < parts->end_count; i++) DW_TRY(check_id(parts, "end", parts->ends[i], err));
+    if (parts->add_bos && parts->bos < 0) return dw_fail(err, DW_INPUT, "a BOS token is to be added, but there is none");
+    return DW_OK;
+}
+
+/* Copies the tokens as the file writes them: tables point to them. */
+static dw_status copy_tokens(dw_tokenizer *t, const dw_tokenizer_parts *parts, dw_error *err)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < parts->token_count; i++) at += parts->tokens[i].length; /* they lie in memory: no overflow */
+    DW_TRY(DW_ALLOC(&t->tokens, parts->token_count, "vocabulary", err));
+    DW_TRY(DW_ALLOC(&t->token_bytes, at, "vocabulary", err));
+    at = 0;
+    for (int64_t i = 0; i < parts->token_count; i++) {
+        const dw_string token = parts->tokens[i];
+        if (token.length > 0) memcpy(t->token_bytes + at, token.data, (size_t)token.length);
+        t->tokens[i] = (dw_string){t->token_bytes + at, token.length};
+        at += token.length;
     }
     return DW_OK;
+}
+
+/* Only normal tokens are made by merging; the byte level lists its merges, which may name added tokens, too. */
+static dw_status make_merges(dw_tokenizer *t, const dw_tokenizer_parts *parts, dw_error *err)
+{
+    unsigned char *left_out;
+    dw_status status;
+    DW_TRY(DW_ALLOC(&left_out, t->vocabulary.count, "vocabulary", err));
+    for (int64_t i = 0; i < t->vocabulary.count; i++) {
+        left_out[i] = t->kind == DW_TOKENIZER_SENTENCEPIECE && t->vocabulary.types[i] != DW_TOKEN_NORMAL;
+    }
+    status = dw_token_table_create(&t->table, t->tokens, t->vocabulary.count, left_out, err);
+    if (status == DW_OK) status = dw_merge_list(&t->merges, parts, &t->table, err);
+    dw_free(left_out);
+    return status;
+}
+
+/* The text of an added token that is looked for in normalised text is normalised as well. */
+static dw_status normalise_added(dw_tokenizer *t, dw_error *err)
+{
+    int64_t used = 0;
+    int64_t capacity = 0;
+    for (int64_t i = 0; i < t->normalized.count; i++) {
+        dw_added_token *token = &t->normalized.list[i];
+        char *normal;
+        int64_t length;
+        DW_TRY(dw_normalise(t, token->text.data, token->text.length, &normal, &length, err));
+        const dw_status status = DW_GROW(&t->normalized_bytes, &capacity, used + length, "added tokens", err);
+        if (status == DW_OK && length > 0) memcpy(t->normalized_bytes + used, normal, (size_t)length);
+        dw_free(normal);
+        if (status != DW_OK) return status;
+        token->text.length = length;
+        used += length;
+    }
+    used = 0;
+    for (int64_t i = 0; i < t->normalized.count; i++) { /* the bytes no longer move */
+        t->normalized.list[i].text.data = t->normalized_bytes + used;
+        used += t->normalized.list[i].text.length;
+    }
+    dw_added_sort(&t->normalized);
+    return DW_OK;
+}
+
+static dw_status list_added(dw_tokenizer *t, const dw_tokenizer_parts *parts, dw_error *err)
+{
+    for (int32_t id = 0; id < (int32_t)t->vocabulary.count; id++) {
+        const int type = t->vocabulary.types[id];
+        const unsigned char flags = parts->flags == NULL ? 0 : parts->flags[id];
+        const int is_control = type == DW_TOKEN_CONTROL || type == DW_TOKEN_UNKNOWN;
+        const dw_added_token token = {t->tokens[id], id, (unsigned char)is_control, flags};
+        if ((!is_control && type != DW_TOKEN_USER_DEFINED) || token.text.length == 0) continue;
+        DW_TRY(dw_added_put((flags & DW_TOKEN_IS_NORMALIZED) != 0 ? &t->normalized : &t->raw, &token, err));
+    }
+    dw_added_sort(&t->raw);
+    return normalise_added(t, err);
 }
 
 static dw_status mark_ends(dw_tokenizer *t, const dw_tokenizer_parts *parts, dw_error *err)
 {
     DW_TRY(DW_ALLOC(&t->ends, t->vocabulary.count, "vocabulary", err));
-    if (parts->eos >= 0) t->ends[parts->eos] = 1;
-    if (parts->eot >= 0) t->ends[parts->eot] = 1;
+    for (int64_t i = 0; i < parts->end_count; i++) {
+        if (parts->ends[i] >= 0) t->ends[parts->ends[i]] = 1;
+    }
     for (int32_t id = 0; id < (int32_t)t->vocabulary.count; id++) {
-        const dw_string text = dw_vocabulary_bytes(&t->vocabulary, id);
         if (t->vocabulary.types[id] != DW_TOKEN_CONTROL) continue;
         for (size_t i = 0; i < sizeof known_ends / sizeof known_ends[0]; i++) {
-            const size_t length = strlen(known_ends[i]);
-            if ((size_t)text.length == length && memcmp(text.data, known_ends[i], length) == 0) t->ends[id] = 1;
+            if (dw_string_is(t->tokens[id], known_ends[i])) t->ends[id] = 1;
         }
     }
     return DW_OK;
@@ -67,10 +125,18 @@ dw_status dw_tokenizer_build(dw_tokenizer **out, const dw_tokenizer_parts *parts
     *out = NULL;
     DW_TRY(check_parts(parts, err));
     DW_TRY(DW_ALLOC(&t, 1, "tokenizer", err));
+    t->kind = parts->kind;
+    t->nfc = parts->nfc;
+    t->prefix = parts->prefix;
+    t->ignores_merges = parts->ignores_merges;
+    t->unknown = (int32_t)parts->unknown;
+    t->fuses_unknown = parts->fuses_unknown;
     t->bos = parts->add_bos ? (int32_t)parts->bos : -1;
-    DW_TRY_GOTO(status, dw_splitter_create(&t->splitter, parts->pre, err), error);
+    if (parts->split != NULL) DW_TRY_GOTO(status, dw_splitter_create(&t->splitter, parts->split, err), error);
     DW_TRY_GOTO(status, dw_vocabulary_create(&t->vocabulary, parts, err), error);
-    DW_TRY_GOTO(status, dw_vocabulary_merges(&t->merges, parts, err), error);
+    DW_TRY_GOTO(status, copy_tokens(t, parts, err), error);
+    DW_TRY_GOTO(status, make_merges(t, parts, err), error);
+    DW_TRY_GOTO(status, list_added(t, parts, err), error);
     DW_TRY_GOTO(status, mark_ends(t, parts, err), error);
     *out = t;
     return DW_OK;
@@ -83,8 +149,14 @@ void dw_tokenizer_free(dw_tokenizer *t)
 {
     if (t == NULL) return;
     dw_splitter_free(t->splitter);
-    dw_merges_free(&t->merges);
     dw_vocabulary_free(&t->vocabulary);
+    dw_token_table_free(&t->table);
+    dw_merges_free(&t->merges);
+    dw_added_free(&t->raw);
+    dw_added_free(&t->normalized);
+    dw_free(t->normalized_bytes);
+    dw_free(t->tokens);
+    dw_free(t->token_bytes);
     dw_free(t->ends);
     dw_free(t);
 }
@@ -104,6 +176,11 @@ int dw_tokenizer_is_end(const dw_tokenizer *t, int32_t id)
     return id >= 0 && id < t->vocabulary.count && t->ends[id];
 }
 
+int dw_tokenizer_drops_space(const dw_tokenizer *t)
+{
+    return t->kind == DW_TOKENIZER_SENTENCEPIECE && t->prefix != DW_PREFIX_NONE;
+}
+
 dw_string dw_token_bytes(const dw_tokenizer *t, int32_t id, int with_special)
 {
     const dw_string nothing = {.data = "", .length = 0};
@@ -114,73 +191,4 @@ dw_string dw_token_bytes(const dw_tokenizer *t, int32_t id, int with_special)
     case DW_TOKEN_BYTE: return dw_vocabulary_bytes(&t->vocabulary, id);
     default: return with_special ? dw_vocabulary_bytes(&t->vocabulary, id) : nothing;
     }
-}
-
-/* ---- text to ids ---- */
-
-typedef struct {
-    const dw_tokenizer *tokenizer;
-    dw_merge_scratch scratch;
-    int32_t *ids;
-    int64_t count;
-    int64_t capacity;
-} encoder;
-
-/* Bytes without a token vanish, before anything is merged: so do the tokenizers that the models were trained with. */
-static dw_status encode_piece(void *context, const char *piece, int64_t length, dw_error *err)
-{
-    encoder *e = context;
-    int64_t added = 0;
-    DW_TRY(DW_GROW(&e->ids, &e->capacity, e->count + length, "token ids", err));
-    for (int64_t i = 0; i < length; i++) {
-        const int32_t id = e->tokenizer->vocabulary.byte_ids[(unsigned char)piece[i]];
-        if (id >= 0) e->ids[e->count + added++] = id;
-    }
-    DW_TRY(dw_merge_piece(&e->tokenizer->merges, &e->scratch, e->ids + e->count, &added, err));
-    e->count += added;
-    return DW_OK;
-}
-
-/* Tokens that stand in the text as they are cut it first, leftmost and longest; no piece crosses such a cut. */
-static dw_status encode(encoder *e, const char *text, int64_t length, int parse_special, dw_error *err)
-{
-    const dw_tokenizer *t = e->tokenizer;
-    int64_t plain_start = 0; /* of the text that is not encoded yet */
-    int64_t at = 0;
-    while (at < length) {
-        const int32_t id = dw_vocabulary_verbatim(&t->vocabulary, text + at, length - at, parse_special);
-        if (id < 0) {
-            at++;
-            continue;
-        }
-        if (at > plain_start) DW_TRY(dw_split(t->splitter, text + plain_start, at - plain_start, encode_piece, e, err));
-        DW_TRY(DW_GROW(&e->ids, &e->capacity, e->count + 1, "token ids", err));
-        e->ids[e->count++] = id;
-        at += dw_vocabulary_bytes(&t->vocabulary, id).length;
-        plain_start = at;
-    }
-    if (at > plain_start) DW_TRY(dw_split(t->splitter, text + plain_start, at - plain_start, encode_piece, e, err));
-    return DW_OK;
-}
-
-dw_status dw_tokenize(const dw_tokenizer *t, const char *text, int64_t length, int parse_special, int32_t **ids, int64_t *count,
-                      dw_error *err)
-{
-    encoder e = {.tokenizer = t};
-    const int64_t invalid = dw_utf8_check(text, length);
-    dw_status status;
-    *ids = NULL;
-    *count = 0;
-    if (invalid >= 0) return dw_fail(err, DW_INPUT, "invalid UTF-8 at byte %lld", (long long)invalid);
-    /* English has about four bytes a token: one allocation is mostly enough. */
-    DW_TRY(DW_GROW(&e.ids, &e.capacity, length / 3 + 1, "token ids", err));
-    status = encode(&e, text, length, parse_special, err);
-    dw_merge_scratch_free(&e.scratch);
-    if (status != DW_OK) {
-        dw_free(e.ids);
-        return status;
-    }
-    *ids = e.ids;
-    *count = e.count;
-    return DW_OK;
 }

@@ -3,13 +3,18 @@
 #define DW_TOKENIZER_TOKENIZER_H
 
 #include "base/error.h"
-#include "model/gguf.h"
+#include "base/string.h"
+#include "model/checkpoint.h"
 
 typedef struct dw_tokenizer dw_tokenizer;
 
-/* Byte-level BPE from the GGUF keys tokenizer.ggml.*. *out = NULL and DW_OK when the file has no tokenizer (ids only).
-   DW_INPUT: another model kind than gpt2, an unknown pre-tokenizer, merges of unknown tokens, ids out of range. */
-dw_status dw_tokenizer_load(dw_tokenizer **out, const dw_gguf *file, dw_error *err);
+/* From the metadata of a GGUF file (tokenizer.ggml.*), or from tokenizer.json of a directory (with tokenizer_config.json,
+   generation_config.json and config.json for BOS and ends), else from its tokenizer.model. *out = NULL and DW_OK when the
+   checkpoint has no tokenizer (ids only). DW_INPUT names file and key: an unknown model, pre-tokenizer, normaliser or decoder,
+   merges of unknown tokens, ids out of range. */
+dw_status dw_tokenizer_load(dw_tokenizer **out, const dw_checkpoint *checkpoint, dw_error *err);
+dw_status dw_tokenizer_load_gguf(dw_tokenizer **out, const dw_gguf *file, dw_error *err);
+dw_status dw_tokenizer_load_json(dw_tokenizer **out, const dw_checkpoint *checkpoint, dw_error *err);
 void dw_tokenizer_free(dw_tokenizer *tokenizer);
 
 int64_t dw_tokenizer_size(const dw_tokenizer *tokenizer);
@@ -22,9 +27,20 @@ int64_t dw_tokenizer_size(const dw_tokenizer *tokenizer);
 dw_status dw_tokenize(const dw_tokenizer *tokenizer, const char *text, int64_t length, int parse_special, int32_t **ids,
                       int64_t *count, dw_error *err);
 
+/* The same for a text that was put together: control tokens are recognised where all of their markup lies in one of the spans
+   (bytes start .. end - 1). */
+typedef struct {
+    int64_t start, end;
+} dw_span;
+dw_status dw_tokenize_marked(const dw_tokenizer *tokenizer, const char *text, int64_t length, const dw_span *markup,
+                             int64_t spans, int32_t **ids, int64_t *count, dw_error *err);
+
 /* The bytes of one token; control tokens (also unknown and unused ones) give their markup when with_special is set, else
    nothing, as does an id out of range. Valid while the tokenizer is. */
 dw_string dw_token_bytes(const dw_tokenizer *tokenizer, int32_t id, int with_special);
+
+/* Whether the text of all ids of a text begins with a space that the tokenizer put there (SentencePiece), which is to be dropped. */
+int dw_tokenizer_drops_space(const dw_tokenizer *tokenizer);
 
 /* Ids that the model adds or stops at; -1: none. */
 int32_t dw_tokenizer_bos(const dw_tokenizer *tokenizer); /* to put in front of a prompt, -1 when the model wants none */

@@ -6,6 +6,7 @@
 #include "tests/shared/dewpoint.h"
 #include "tests/shared/fixtures.h"
 #include "tests/shared/gguf_writer.h"
+#include "tests/shared/safetensors_small.h"
 
 /* The file of a fixture with a u32 overwritten. */
 static const char *patched(const fixture_spec *spec, gguf_field field, const char *name, uint32_t value)
@@ -207,20 +208,20 @@ Test(cli_inspect, what_a_run_would_refuse_is_named)
     json_decref(o);
 
     writer = fixture_writer(&(fixture_spec){0});
-    gguf_put_string(writer, "tokenizer.ggml.model", "llama");
+    gguf_put_string(writer, "tokenizer.ggml.model", "bert");
     gguf_write(writer, path);
     gguf_free(writer);
     o = DEWPOINT_JSON("inspect", "-m", path, "--json");
     check_problem(o, "tokenizer.ggml.model");
-    cr_assert_str_eq(text_at(o, "tokenizer"), "llama");
+    cr_assert_str_eq(text_at(o, "tokenizer"), "bert");
     json_decref(o);
 
     writer = fixture_writer(&(fixture_spec){0});
-    gguf_put_u32(writer, "llama.attention.sliding_window", 128);
+    gguf_put_u32(writer, "llama.expert_count", 8);
     gguf_write(writer, path);
     gguf_free(writer);
     o = DEWPOINT_JSON("inspect", "-m", path, "--json");
-    check_problem(o, "llama.attention.sliding_window 128 is not supported");
+    check_problem(o, "llama.expert_count is 8; only 0 is supported");
     json_decref(o);
 }
 
@@ -276,4 +277,91 @@ Test(cli_inspect, errors_are_those_of_the_other_commands)
               result.err);
     cr_assert_str_empty(result.out);
     dewpoint_free(&result);
+}
+
+/* ---- directories ---- */
+
+#define REFERENCE "../shared/reference/models/"
+
+Test(cli_inspect, a_directory_is_shown_as_its_config_and_its_files_say)
+{
+    json_t *o = DEWPOINT_JSON("inspect", "-m", REFERENCE "neox-float16", "--json", "-c", "100");
+    json_t *config = json_load_file(REFERENCE "neox-float16/config.json", 0, NULL);
+    const json_t *types = json_object_get(o, "types");
+    cr_assert(json_is_true(json_object_get(o, "supported")), "%s", text_at(o, "problem"));
+    cr_assert_not_null(config, REFERENCE "neox-float16/config.json is missing; tests need it");
+    cr_assert_str_eq(text_at(o, "format"), "safetensors");
+    cr_assert_str_eq(text_at(o, "family"), "gpt_neox");
+    cr_assert(number_at(o, "files") == 1 && json_is_null(json_object_get(o, "tokenizer")));
+    cr_assert(number_at(o, "layers") == 3 && number_at(o, "hidden") == 80 && number_at(o, "feed_forward") == 160);
+    cr_assert(number_at(o, "heads") == 5 && number_at(o, "kv_heads") == 5 && number_at(o, "head_dim") == 16);
+    cr_assert(number_at(o, "vocabulary") == 320 && number_at(o, "context") == 512);
+    cr_assert_eq(json_real_value(json_object_get(o, "rope_base")), 10000);
+    cr_assert(json_equal(json_object_get(o, "metadata"), config));
+    /* Masks and rotary frequencies are stored, too, and not used. */
+    cr_assert_eq(json_array_size(types), 2);
+    cr_assert_str_eq(text_at(json_array_get(types, 0), "type"), "BOOL");
+    cr_assert(json_is_false(json_object_get(json_array_get(types, 0), "supported")));
+    cr_assert(json_is_null(json_object_get(json_array_get(types, 0), "id")));
+    cr_assert_str_eq(text_at(json_array_get(types, 1), "type"), "F16");
+    cr_assert(json_is_true(json_object_get(json_array_get(types, 1), "supported")));
+    cr_assert_eq(number_at(json_object_get(o, "kv"), "bytes_per_token"), 3 * 5 * 16 * (2 + 2));
+    cr_assert_eq(number_at(json_object_get(o, "memory"), "context"), 100);
+    json_decref(config);
+    json_decref(o);
+}
+
+Test(cli_inspect, all_files_of_a_directory_are_counted)
+{
+    json_t *o = DEWPOINT_JSON("inspect", "-m", REFERENCE "llama-bf16-shards", "--json");
+    dewpoint_result text = DEWPOINT("inspect", "-m", REFERENCE "llama-bf16-shards", "--verbose");
+    cr_assert_eq(number_at(o, "files"), 4);
+    /* Of the index: total_parameters, total_size. */
+    cr_assert_eq(number_at(o, "parameters"), 232240);
+    cr_assert_eq(number_at(json_array_get(json_object_get(o, "types"), 0), "bytes"), 464480);
+    cr_assert_gt(number_at(o, "bytes"), 464480);
+    cr_assert(text.status == 0 && strstr(text.out, " in 4 files") != NULL, "%s", text.out);
+    cr_assert(strstr(text.out, "  model_type ") != NULL && strstr(text.out, "\"llama\"") != NULL, "%s", text.out);
+    cr_assert(strstr(text.out, "  model.embed_tokens.weight") != NULL, "%s", text.out);
+    dewpoint_free(&text);
+    json_decref(o);
+}
+
+Test(cli_inspect, a_directory_of_another_family_is_shown_and_named)
+{
+    json_t *o;
+    small_shards();
+    small_text("config.json", "{\"model_type\": \"grape\", \"hidden_size\": 64, \"rope_scaling\": {\"type\": \"sour\"}}");
+    small_text("tokenizer.model", "");
+    o = DEWPOINT_JSON("inspect", "-m", small_directory(), "--json");
+    check_problem(o, "grape");
+    cr_assert(strstr(text_at(o, "problem"), "config.json") != NULL, "%s", text_at(o, "problem"));
+    cr_assert_str_eq(text_at(o, "family"), "grape");
+    cr_assert_str_eq(text_at(o, "tokenizer"), "tokenizer.model");
+    cr_assert(json_is_null(json_object_get(o, "layers")) && json_is_null(json_object_get(o, "memory")));
+    cr_assert_eq(json_array_size(json_object_get(o, "tensors")), 3);
+    cr_assert_eq(json_array_size(json_object_get(json_array_get(json_object_get(o, "tensors"), 2), "shape")), 0);
+    cr_assert_str_eq(text_at(json_object_get(json_object_get(o, "metadata"), "rope_scaling"), "type"), "sour");
+    json_decref(o);
+}
+
+Test(cli_inspect, a_split_file_is_one_model)
+{
+    static const char *const names[] = {"split-00001-of-00002.gguf", "split-00002-of-00002.gguf"};
+    json_t *o;
+    for (int part = 0; part < 2; part++) {
+        const int64_t size = 8;
+        const float numbers[8] = {0};
+        gguf_writer *writer = part == 0 ? fixture_writer(&(fixture_spec){.without = "output_norm.weight"}) : gguf_new(3);
+        gguf_put_u32(writer, "split.no", (uint32_t)part);
+        gguf_put_u32(writer, "split.count", 2);
+        if (part == 1) gguf_put_tensor(writer, "extra", 0, 1, &size, numbers, sizeof numbers);
+        gguf_write(writer, fixture_path(names[part]));
+        gguf_free(writer);
+    }
+    o = DEWPOINT_JSON("inspect", "-m", fixture_path(names[1]), "--json");
+    cr_assert(number_at(o, "files") == 2 && number_at(o, "layers") == 2);
+    cr_assert_str_eq(text_at(o, "format"), "gguf");
+    check_problem(o, "output_norm.weight is missing");
+    json_decref(o);
 }

@@ -414,17 +414,17 @@ static size_t place_in(const json_t *answer, const char *part)
 static size_t find_plain_tokens(const char *model_path, const json_t *tokens, char *said, size_t capacity)
 {
     size_t at = 1;
-    dw_gguf *file;
+    dw_checkpoint *file;
     dw_tokenizer *tokenizer;
     dw_error err;
-    cr_assert_eq(dw_gguf_open(&file, model_path, &err), DW_OK);
+    cr_assert_eq(dw_checkpoint_open(&file, model_path, DW_FILE_MAP, &err), DW_OK);
     cr_assert_eq(dw_tokenizer_load(&tokenizer, file, &err), DW_OK);
     do {
         cr_assert_lt(++at + 3, json_array_size(tokens), "no three plain tokens in a row");
         join_tokens(tokenizer, tokens, at, at + 3, said, capacity);
     } while (strlen(said) < 3 || !is_plain(said));
     dw_tokenizer_free(tokenizer);
-    dw_gguf_close(file);
+    dw_checkpoint_close(file);
     return at;
 }
 

@@ -45,7 +45,7 @@ static void begin(experiment *e, const char *path, int64_t prompt, const dw_poli
     e->path = path;
     e->prompt = prompt;
     e->model = session_model(path);
-    cr_assert(dw_tokenizer_load(&tokenizer, e->model->file, &err) == DW_OK && tokenizer != NULL);
+    cr_assert(dw_tokenizer_load(&tokenizer, e->model->checkpoint, &err) == DW_OK && tokenizer != NULL);
     prompt_king_james(e->ids, prompt, tokenizer);
     dw_tokenizer_free(tokenizer);
     decode(&e->expected, e, policy, 1, 2, NULL);

@@ -1,10 +1,14 @@
 /* Ids of the real models' vocabularies against those of Hugging Face's tokenizers (../shared/reference/README.md). */
 #include <criterion/criterion.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
+#include "tests/shared/fixtures.h"
 #include "tests/shared/reference.h"
 #include "tokenizer/nfc.h"
 #include "tokenizer/tokenizer.h"
@@ -14,13 +18,13 @@
 
 static dw_tokenizer *load(const char *model)
 {
-    dw_gguf *file;
+    dw_checkpoint *file;
     dw_tokenizer *t;
     dw_error err;
-    cr_assert_eq(dw_gguf_open(&file, model, &err), DW_OK, "%s (make fetch-models gets it)", err.message);
+    cr_assert_eq(dw_checkpoint_open(&file, model, DW_FILE_MAP, &err), DW_OK, "%s (make fetch-models gets it)", err.message);
     cr_assert_eq(dw_tokenizer_load(&t, file, &err), DW_OK, "%s", err.message);
     cr_assert_not_null(t);
-    dw_gguf_close(file);
+    dw_checkpoint_close(file);
     return t;
 }
 
@@ -197,6 +201,117 @@ Test(tokenizer_reference, qwen2_tokens_give_the_composed_text_back)
     for_each_line(QWEN2, "tokenizer/qwen2.jsonl", 143, qwen2_way_back);
 }
 
+/* ---- Hugging Face directories ---- */
+
+static void link_into(const char *directory, const char *file)
+{
+    char real[PATH_MAX], to[PATH_MAX];
+    cr_assert_not_null(realpath(reference_path(file), real));
+    snprintf(to, sizeof to, "%s/%s", directory, strrchr(file, '/') + 1);
+    cr_assert_eq(symlink(real, to), 0);
+}
+
+/* A directory with some model and the tokenizer `name` from one of its files, besides tokenizer_config.json. */
+static const char *directory_of(const char *name, const char *tokenizer)
+{
+    const char *path = fixture_directory(name);
+    char file[128];
+    link_into(path, "models/gpt2-bare/config.json");
+    link_into(path, "models/gpt2-bare/model.safetensors");
+    snprintf(file, sizeof file, "tokenizer/%s/tokenizer_config.json", name);
+    link_into(path, file);
+    snprintf(file, sizeof file, "tokenizer/%s/%s", name, tokenizer);
+    link_into(path, file);
+    return path;
+}
+
+/* All lines of both files of a small tokenizer. */
+static void equals_reference(const char *model, const char *name)
+{
+    char path[PATH_MAX], file[128];
+    snprintf(path, sizeof path, "%s", model); /* reference_path gives another each time */
+    snprintf(file, sizeof file, "tokenizer/%s.jsonl", name);
+    for_each_line(path, file, 143, check_line);
+    snprintf(file, sizeof file, "tokenizer/%s.bytes.jsonl", name);
+    for_each_line(path, file, 35, check_bytes);
+}
+
+Test(tokenizer_reference, gpt2_from_tokenizer_json)
+{
+    equals_reference(directory_of("gpt2", "tokenizer.json"), "gpt2");
+}
+
+Test(tokenizer_reference, neox_from_tokenizer_json_with_added_runs_of_spaces)
+{
+    equals_reference(directory_of("neox", "tokenizer.json"), "neox");
+}
+
+Test(tokenizer_reference, qwen2_from_tokenizer_json_with_merges_as_pairs)
+{
+    equals_reference(directory_of("qwen2-small", "tokenizer.json"), "qwen2-small");
+}
+
+Test(tokenizer_reference, llama_from_tokenizer_json)
+{
+    equals_reference(directory_of("llama", "tokenizer.json"), "llama");
+}
+
+Test(tokenizer_reference, llama_from_the_file_of_sentencepiece)
+{
+    equals_reference(directory_of("llama", "tokenizer.model"), "llama");
+}
+
+Test(tokenizer_reference, llama_from_gguf)
+{
+    equals_reference(reference_path("tokenizer/llama/vocab.gguf"), "llama");
+}
+
+/* All three put BOS in front of a prompt, and end at </s>. */
+Test(tokenizer_reference, llama_wants_bos_whatever_the_file)
+{
+    const char *const models[] = {directory_of("llama", "tokenizer.json"), reference_path("tokenizer/llama/vocab.gguf")};
+    for (int i = 0; i < 2; i++) {
+        dw_tokenizer *t = load(models[i]);
+        cr_assert_eq(dw_tokenizer_size(t), 950);
+        cr_assert_eq(dw_tokenizer_bos(t), 1);
+        cr_assert(dw_tokenizer_is_end(t, 2) && !dw_tokenizer_is_end(t, 1) && !dw_tokenizer_is_end(t, 3));
+        cr_assert(dw_tokenizer_drops_space(t));
+        dw_tokenizer_free(t);
+    }
+}
+
+/* A space stands in front of the whole, and is what dw_tokenizer_drops_space tells of. */
+static void llama_way_back(const dw_tokenizer *t, const json_t *line, int number)
+{
+    const json_t *text = json_object_get(line, "text");
+    const int64_t length = (int64_t)json_string_length(text);
+    char *expected;
+    dw_error err;
+    if (length == 0) return;
+    cr_assert_eq(DW_ALLOC(&expected, length + 1, "text", &err), DW_OK);
+    expected[0] = ' ';
+    memcpy(expected + 1, json_string_value(text), (size_t)length);
+    for (int64_t i = 0; i <= length - 3; i++) { /* what a text writes as U+2581 comes back as a space */
+        if (memcmp(expected + i, "\xE2\x96\x81", 3) == 0) number = 0;
+    }
+    if (number > 0) expect_text(t, json_object_get(line, "ids_plain"), expected, length + 1, number);
+    dw_free(expected);
+}
+
+Test(tokenizer_reference, llama_tokens_give_their_text_back)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", reference_path("tokenizer/llama/vocab.gguf"));
+    for_each_line(path, "tokenizer/llama.jsonl", 143, llama_way_back);
+}
+
+Test(tokenizer_reference, gemma3_ids_equal_sentencepiece_on_150_texts)
+{
+    for_each_line(reference_gemma3(), "tokenizer/gemma3.jsonl", 150, check_line);
+}
+
+/* ---- ends and long texts ---- */
+
 /* Every id, but the two that close a document or a turn, is none to stop at. */
 static void expect_ends(const char *model, int32_t size, int32_t document, int32_t turn)
 {
@@ -256,6 +371,14 @@ static void check_runs(const char *model)
 Test(tokenizer_reference, smollm2_five_megabytes_without_a_place_to_split)
 {
     check_runs(SMOLLM2);
+}
+
+Test(tokenizer_reference, gemma3_five_megabytes_without_a_place_to_split)
+{
+    dw_tokenizer *t = load(reference_gemma3());
+    check_run(t, ' ');
+    check_run(t, 'a');
+    dw_tokenizer_free(t);
 }
 
 Test(tokenizer_reference, qwen2_five_megabytes_without_a_place_to_split)

@@ -143,7 +143,7 @@ void attention_case_dense(const attention_case *c, const dw_kernels *kernels, in
                           dw_type type, float *out, int64_t *partials)
 {
     const int64_t words = dw_partial_words(c->d + 1);
-    const dw_queries queries = {1, c->n - 1, c->q, c->heads * c->d};
+    const dw_queries queries = {1, c->n - 1, c->q, c->heads * c->d, c->window};
     int32_t *value_exponent = exponents(c);
     int64_t *sum;
     int64_t *one;
@@ -183,42 +183,54 @@ static void copy_top(const dw_proposal_shape *shape, void *message, dw_pos *top)
     }
 }
 
+void *attention_case_proposals(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards,
+                               dw_type type, const dw_policy *policy, dw_proposal_shape *shape)
+{
+    const dw_shard_config config = {1, c->kv_heads, c->d, type, type, c->n, 0, ranks};
+    const dw_visible visible = dw_visible_positions(c->n - 1, c->window);
+    dw_pool *pool;
+    void *sum;
+    void *one;
+    int64_t sum_bytes = 0;
+    MUST(dw_pool_create(&pool, threads, 0, err));
+    MUST(dw_proposal_shape_create(shape, &config, c->heads, policy, err));
+    MUST(dw_alloc_bytes(&sum, shape->capacity, 1, "message", err));
+    MUST(dw_alloc_bytes(&one, shape->capacity, 1, "message", err));
+    for (int i = 0; i < ranks; i++) {
+        dw_shard *shard = attention_case_shard(c, backwards ? ranks - 1 - i : i, ranks, type);
+        dw_discovery *discovery;
+        int64_t bytes;
+        MUST(dw_discovery_create(&discovery, kernels, pool, dw_shard_shape(shard), policy, shape, err));
+        MUST(dw_discover(discovery, shard, 0, visible, c->q, i == 0 ? sum : one, &bytes, err));
+        if (i == 0) {
+            sum_bytes = bytes;
+        } else {
+            MUST(dw_proposal_merge(shape, sum, &sum_bytes, shape->capacity, one, bytes, err));
+        }
+        dw_discovery_destroy(discovery);
+        dw_shard_destroy(shard);
+    }
+    dw_pool_destroy(pool);
+    dw_free(one);
+    return sum;
+}
+
 void attention_case_sparse(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards,
                            dw_type type, const dw_policy *policy, float *out, dw_interval *omitted, dw_pos *top)
 {
     const dw_shard_config config = {1, c->kv_heads, c->d, type, type, c->n, 0, ranks};
     int32_t *value_exponent = exponents(c);
     dw_proposal_shape shape;
+    void *proposals = attention_case_proposals(c, kernels, ranks, threads, backwards, type, policy, &shape);
     dw_sparse *sparse;
     dw_pool *pool;
-    void *sum;
-    void *one;
-    int64_t sum_bytes = 0;
+    if (top != NULL) copy_top(&shape, proposals, top);
     MUST(dw_pool_create(&pool, threads, 0, err));
-    MUST(dw_proposal_shape_create(&shape, &config, c->heads, policy, err));
-    MUST(dw_alloc_bytes(&sum, shape.capacity, 1, "message", err));
-    MUST(dw_alloc_bytes(&one, shape.capacity, 1, "message", err));
-    for (int i = 0; i < ranks; i++) {
-        dw_shard *shard = attention_case_shard(c, backwards ? ranks - 1 - i : i, ranks, type);
-        dw_discovery *discovery;
-        int64_t bytes;
-        MUST(dw_discovery_create(&discovery, kernels, pool, dw_shard_shape(shard), policy, &shape, err));
-        MUST(dw_discover(discovery, shard, 0, c->n - 1, c->q, i == 0 ? sum : one, &bytes, err));
-        if (i == 0) {
-            sum_bytes = bytes;
-        } else {
-            MUST(dw_proposal_merge(&shape, sum, &sum_bytes, shape.capacity, one, bytes, err));
-        }
-        dw_discovery_destroy(discovery);
-        dw_shard_destroy(shard);
-    }
-    if (top != NULL) copy_top(&shape, sum, top);
     MUST(dw_sparse_create(&sparse, kernels, pool, &config, &shape, err));
-    dw_sparse_attend(sparse, c->n - 1, c->q, value_exponent, sum, out, omitted);
+    dw_sparse_attend(sparse, dw_visible_positions(c->n - 1, c->window), c->q, value_exponent, proposals, out, omitted);
     dw_sparse_destroy(sparse);
     dw_proposal_shape_free(&shape);
     dw_pool_destroy(pool);
-    dw_free(sum);
-    dw_free(one);
+    dw_free(proposals);
     dw_free(value_exponent);
 }

@@ -7,6 +7,7 @@
 
 #include "attention/omitted.h"
 #include "attention/policy.h"
+#include "attention/proposal.h"
 #include "cache/shard.h"
 #include "kernels/kernels.h"
 
@@ -16,6 +17,7 @@ typedef struct {
     float *q;               /* [heads][d] */
     float *k;               /* [kv_heads][n][d] */
     float *v;               /* [kv_heads][n][d] */
+    int64_t window;         /* positions that the row sees; 0: all */
     int32_t value_exponent; /* |v| <= 2^value_exponent */
     float value_amplitude;
     json_t *expected; /* borrowed */
@@ -37,7 +39,12 @@ dw_shard *attention_case_shard(const attention_case *c, int rank, int ranks, dw_
 void attention_case_dense(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards,
                           dw_type type, float *out, int64_t *partials);
 
-/* The same by the condensate policy; omitted: [heads]. top: NULL or [heads][keys] positions of the best keys, best first. */
+/* What the ranks propose for that row, merged: one section per KV head. shape is set up; free it with dw_proposal_shape_free and
+   the message with dw_free. */
+void *attention_case_proposals(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards,
+                               dw_type type, const dw_policy *policy, dw_proposal_shape *shape);
+
+/* Attention of the row over the condensate set; omitted: [heads]. top: NULL or [heads][keys] positions of the best keys, best first. */
 void attention_case_sparse(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards,
                            dw_type type, const dw_policy *policy, float *out, dw_interval *omitted, dw_pos *top);
 

@@ -1,239 +1,206 @@
-/* Hugging Face checkpoints of families llama and qwen2 as GGUF. */
+/* Hugging Face directories written as GGUF files, the way llama.cpp's converter does it. The directory is read by the product
+   itself (whose reading is checked against transformers); names, layout and metadata of the GGUF file are written here. */
 #include <criterion/criterion.h>
-#include <dirent.h>
-#include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "kernels/types.h"
+#include "model/model.h"
 #include "tests/shared/fixtures.h"
 
-enum { MAX_FILES = 16 };
-
-/* A safetensors file: u64 length of the header, a JSON header, the data that its offsets count from. */
 typedef struct {
-    uint8_t *bytes;
-    const uint8_t *data;
-    json_t *header;
-} shard;
-
-typedef struct {
-    shard shards[MAX_FILES];
-    int count;
-    json_t *config;
-    const char *family; /* of the config */
     gguf_writer *writer;
-} conversion;
+    const dw_model *model;
+    const char *architecture;
+    int64_t layer;
+    char text[96]; /* of the last name */
+} export;
 
-static json_t *parse(const char *text, size_t length, const char *path)
-{
-    json_error_t error;
-    json_t *value = json_loadb(text, length, 0, &error);
-    cr_assert(value != NULL, "%s: %s", path, error.text);
-    return value;
-}
+/* ---- tensors ---- */
 
-static void open_shard(conversion *c, const char *path)
+static const char *name_of(export *e, dw_part part, const char *suffix)
 {
-    shard *s = &c->shards[c->count++];
-    int64_t bytes;
-    uint64_t header;
-    read_file(path, &s->bytes, &bytes);
-    cr_assert(bytes >= 8, "%s is too short", path);
-    memcpy(&header, s->bytes, 8);
-    cr_assert(header <= (uint64_t)bytes - 8, "%s is too short", path);
-    s->header = parse((const char *)s->bytes + 8, header, path);
-    s->data = s->bytes + 8 + header;
-}
-
-static void open_directory(conversion *c, const char *directory)
-{
-    char path[1024];
-    uint8_t *text;
-    int64_t bytes;
-    const struct dirent *entry;
-    DIR *listing = opendir(directory);
-    cr_assert(listing != NULL, "%s is missing; tests need it", directory);
-    snprintf(path, sizeof path, "%s/config.json", directory);
-    read_file(path, &text, &bytes);
-    c->config = parse((const char *)text, (size_t)bytes, path);
-    dw_free(text);
-    while ((entry = readdir(listing)) != NULL) {
-        const char *dot = strrchr(entry->d_name, '.');
-        if (dot == NULL || strcmp(dot, ".safetensors") != 0) continue;
-        cr_assert(c->count < MAX_FILES);
-        snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
-        open_shard(c, path);
-    }
-    closedir(listing);
-    cr_assert(c->count > 0, "%s holds no safetensors file", directory);
-}
-
-/* Its description {"dtype", "shape", "data_offsets"} and first byte. */
-static const json_t *find(const conversion *c, const char *name, const uint8_t **data)
-{
-    for (int i = 0; i < c->count; i++) {
-        const json_t *tensor = json_object_get(c->shards[i].header, name);
-        if (tensor == NULL) continue;
-        *data = c->shards[i].data + json_integer_value(json_array_get(json_object_get(tensor, "data_offsets"), 0));
-        return tensor;
-    }
-    cr_assert_fail("no tensor %s", name);
-    return NULL;
-}
-
-static dw_type type_of(const json_t *tensor)
-{
-    const char *type = json_string_value(json_object_get(tensor, "dtype"));
-    for (int i = 0; i < DW_TYPE_COUNT; i++) {
-        if (strcmp(type, dw_types[i].name) == 0) return (dw_type)i;
-    }
-    cr_assert_fail("no conversion of %s", type);
-    return DW_F32;
-}
-
-static float widen(dw_type type, const uint8_t *data, int64_t i)
-{
-    float value = 0;
-    if (type == DW_F32) {
-        memcpy(&value, data + 4 * i, 4);
-    } else if (type == DW_F16) {
-        _Float16 half;
-        memcpy(&half, data + 2 * i, 2);
-        value = (float)half;
+    if (part < DW_PART_LAYER) {
+        snprintf(e->text, sizeof e->text, "%s.%s", dw_part_gguf_name(part), suffix);
     } else {
-        memcpy((uint8_t *)&value + 2, data + 2 * i, 2); /* bfloat16: the high half of a float */
+        snprintf(e->text, sizeof e->text, "blk.%lld.%s.%s", (long long)e->layer, dw_part_gguf_name(part), suffix);
     }
-    return value;
-}
-
-/* A norm or a bias. */
-static void put_vector(conversion *c, const char *name, const char *from)
-{
-    const uint8_t *data;
-    const json_t *tensor = find(c, from, &data);
-    const int64_t size = json_integer_value(json_array_get(json_object_get(tensor, "shape"), 0));
-    float *x;
-    dw_error err;
-    cr_assert(DW_ALLOC(&x, size, "vector", &err) == DW_OK, "%s", err.message);
-    for (int64_t i = 0; i < size; i++) x[i] = widen(type_of(tensor), data, i);
-    gguf_put_tensor(c->writer, name, (uint32_t)dw_types[DW_F32].gguf_id, 1, &size, x, size * (int64_t)sizeof *x);
-    dw_free(x);
+    return e->text;
 }
 
 /* heads > 0: row j * d/2 + i of each head becomes row 2i + j (j = 0, 1): rotation pairs (i, i + d/2) become neighbours. */
-static void put_matrix(conversion *c, const char *name, const char *from, int64_t heads)
+static void put_matrix(export *e, dw_part part, const dw_matrix *w, int64_t heads)
 {
-    const uint8_t *data;
-    const json_t *tensor = find(c, from, &data);
-    const json_t *shape = json_object_get(tensor, "shape");
-    const int64_t outputs = json_integer_value(json_array_get(shape, 0));
-    const int64_t inputs = json_integer_value(json_array_get(shape, 1));
-    const int64_t size[2] = {inputs, outputs};
-    const dw_type type = type_of(tensor);
-    const int64_t row = dw_row_bytes(type, inputs);
-    const int64_t d = heads > 0 ? outputs / heads : 0;
+    const int64_t row = dw_row_bytes(w->type, w->inputs);
+    const int64_t size[2] = {w->inputs, w->outputs};
+    const int64_t d = heads > 0 ? w->outputs / heads : 0;
     uint8_t *rows;
     dw_error err;
-    cr_assert(DW_ALLOC(&rows, outputs * row, "matrix", &err) == DW_OK, "%s", err.message);
-    for (int64_t old = 0; old < outputs; old++) {
+    cr_assert(DW_ALLOC(&rows, w->outputs * row, "matrix", &err) == DW_OK, "%s", err.message);
+    for (int64_t old = 0; old < w->outputs; old++) {
         const int64_t in_head = heads > 0 ? old % d : 0;
         const int64_t fresh = heads > 0 ? old - in_head + 2 * (in_head % (d / 2)) + in_head / (d / 2) : old;
-        memcpy(rows + fresh * row, data + old * row, (size_t)row);
+        memcpy(rows + fresh * row, (const uint8_t *)w->data + old * row, (size_t)row);
     }
-    gguf_put_tensor(c->writer, name, (uint32_t)dw_types[type].gguf_id, 2, size, rows, outputs * row);
+    gguf_put_tensor(e->writer, name_of(e, part, "weight"), (uint32_t)dw_types[w->type].gguf_id, 2, size, rows,
+                    w->outputs * row);
     dw_free(rows);
 }
 
-static int64_t count_of(const conversion *c, const char *key, int64_t otherwise)
+static void put_vector(export *e, dw_part part, const char *suffix, const float *x, int64_t count)
 {
-    const json_t *value = json_object_get(c->config, key);
-    return json_is_integer(value) ? json_integer_value(value) : otherwise;
+    if (x == NULL) return;
+    gguf_put_tensor(e->writer, name_of(e, part, suffix), (uint32_t)dw_types[DW_F32].gguf_id, 1, &count, x,
+                    count * (int64_t)sizeof *x);
 }
 
-static void put_hyperparameters(conversion *c)
+static void put_linear(export *e, dw_part part, const dw_linear_layer *l, int64_t heads)
 {
-    static const struct {
-        const char *to, *from;
-    } counts[] = {
-        {"block_count", "num_hidden_layers"},
-        {"context_length", "max_position_embeddings"},
-        {"embedding_length", "hidden_size"},
-        {"feed_forward_length", "intermediate_size"},
-        {"attention.head_count", "num_attention_heads"},
-        {"vocab_size", "vocab_size"},
-    };
-    const json_t *rope = json_object_get(c->config, "rope_parameters");
-    const json_t *base = json_object_get(json_is_object(rope) ? rope : c->config, "rope_theta");
-    const int64_t heads = count_of(c, "num_attention_heads", 0);
-    const int64_t head_dim = count_of(c, "head_dim", heads > 0 ? count_of(c, "hidden_size", 0) / heads : 0);
-    gguf_writer *w = c->writer;
-    char key[96];
-#define KEY(suffix) (snprintf(key, sizeof key, "%s.%s", c->family, suffix), key)
-    cr_assert(!json_is_object(json_object_get(c->config, "rope_scaling")), "no conversion of RoPE scaling");
-    cr_assert(!json_is_true(json_object_get(c->config, "use_sliding_window")), "no conversion of a sliding window");
-    gguf_put_string(w, "general.architecture", c->family);
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        gguf_put_u32(w, KEY(counts[i].to), (uint32_t)count_of(c, counts[i].from, 0));
-    }
-    gguf_put_u32(w, KEY("attention.head_count_kv"), (uint32_t)count_of(c, "num_key_value_heads", heads));
-    gguf_put_u32(w, KEY("attention.key_length"), (uint32_t)head_dim);
-    gguf_put_u32(w, KEY("attention.value_length"), (uint32_t)head_dim);
-    gguf_put_f32(w, KEY("rope.freq_base"), json_is_number(base) ? (float)json_number_value(base) : 10000);
-    gguf_put_f32(w, KEY("attention.layer_norm_rms_epsilon"),
-                 (float)json_number_value(json_object_get(c->config, "rms_norm_eps")));
-#undef KEY
+    if (l->w.data == NULL) return;
+    put_matrix(e, part, &l->w, heads);
+    put_vector(e, part, "bias", l->bias, l->w.outputs);
 }
 
-static void put_layer(conversion *c, int64_t layer)
+static void put_norm(export *e, dw_part part, const dw_norm *norm, int64_t count)
 {
-    static const struct {
-        const char *to, *from;
-    } plain[] = {
-        {"attn_v", "self_attn.v_proj"}, {"attn_output", "self_attn.o_proj"}, {"ffn_gate", "mlp.gate_proj"},
-        {"ffn_up", "mlp.up_proj"},      {"ffn_down", "mlp.down_proj"},
-    };
-    static const struct {
-        const char *to, *from;
-    } biases[] = {{"attn_q", "self_attn.q_proj"}, {"attn_k", "self_attn.k_proj"}, {"attn_v", "self_attn.v_proj"}};
-    const int qwen2 = strcmp(c->family, "qwen2") == 0;
-    const int64_t heads = count_of(c, "num_attention_heads", 0);
-    char to[128];
-    char from[128];
-#define TO(suffix, kind) (snprintf(to, sizeof to, "blk.%lld.%s." kind, (long long)layer, suffix), to)
-#define FROM(suffix, kind) (snprintf(from, sizeof from, "model.layers.%lld.%s." kind, (long long)layer, suffix), from)
-    put_vector(c, TO("attn_norm", "weight"), FROM("input_layernorm", "weight"));
-    put_vector(c, TO("ffn_norm", "weight"), FROM("post_attention_layernorm", "weight"));
-    put_matrix(c, TO("attn_q", "weight"), FROM("self_attn.q_proj", "weight"), qwen2 ? 0 : heads);
-    put_matrix(c, TO("attn_k", "weight"), FROM("self_attn.k_proj", "weight"),
-               qwen2 ? 0 : count_of(c, "num_key_value_heads", heads));
-    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
-        put_matrix(c, TO(plain[i].to, "weight"), FROM(plain[i].from, "weight"), 0);
+    put_vector(e, part, "weight", norm->gain, count);
+    put_vector(e, part, "bias", norm->bias, count);
+}
+
+/* Rows of Q, K and V one behind the other, as they lie in the product's memory already. */
+static void put_joint_qkv(export *e, const dw_layer *l)
+{
+    dw_linear_layer all = l->q;
+    all.w.outputs = l->q.w.outputs + l->k.w.outputs + l->v.w.outputs;
+    cr_assert((const uint8_t *)l->k.w.data ==
+              (const uint8_t *)l->q.w.data + l->q.w.outputs * dw_row_bytes(l->q.w.type, l->q.w.inputs));
+    put_linear(e, DW_PART_QKV, &all, 0);
+}
+
+static void put_layer(export *e)
+{
+    const dw_config *c = &e->model->config;
+    const dw_layer *l = &e->model->layer[e->layer];
+    const int permutes = c->family->gguf_pairs == DW_ROPE_NEIGHBOURS;
+    put_norm(e, DW_PART_ATTENTION_NORM, &l->attention_norm, c->hidden);
+    if (c->family->gguf_qkv_is_one) {
+        put_joint_qkv(e, l);
+    } else {
+        put_linear(e, DW_PART_Q, &l->q, permutes ? c->heads : 0);
+        put_linear(e, DW_PART_K, &l->k, permutes ? c->kv_heads : 0);
+        put_linear(e, DW_PART_V, &l->v, 0);
     }
-    for (size_t i = 0; qwen2 && i < sizeof biases / sizeof biases[0]; i++) {
-        put_vector(c, TO(biases[i].to, "bias"), FROM(biases[i].from, "bias"));
+    put_norm(e, DW_PART_Q_NORM, &l->q_norm, c->head_dim);
+    put_norm(e, DW_PART_K_NORM, &l->k_norm, c->head_dim);
+    put_linear(e, DW_PART_ATTENTION_OUTPUT, &l->output, 0);
+    put_norm(e, DW_PART_ATTENTION_POST_NORM, &l->attention_post_norm, c->hidden);
+    put_norm(e, DW_PART_FEED_FORWARD_NORM, &l->feed_forward_norm, c->hidden);
+    put_linear(e, DW_PART_GATE, &l->gate, 0);
+    put_linear(e, DW_PART_UP, &l->up, 0);
+    put_linear(e, DW_PART_DOWN, &l->down, 0);
+    put_norm(e, DW_PART_FEED_FORWARD_POST_NORM, &l->feed_forward_post_norm, c->hidden);
+}
+
+/* ---- metadata ---- */
+
+static const char *key(export *e, const char *suffix)
+{
+    snprintf(e->text, sizeof e->text, "%s.%s", e->architecture, suffix);
+    return e->text;
+}
+
+static void put_count(export *e, const char *suffix, int64_t value)
+{
+    gguf_put_u32(e->writer, key(e, suffix), (uint32_t)value);
+}
+
+/* Llama 3's scaling becomes a factor of each frequency; yarn's attention factor one that llama.cpp multiplies by its own. */
+static void put_rope(export *e)
+{
+    const dw_config *c = &e->model->config;
+    const dw_rope *rope = &c->rope;
+    const dw_rope plain = {.base = rope->base, .attention_factor = 1};
+    const int64_t pairs = c->rope_dims / 2;
+    double scaled[256], unscaled[256];
+    float factors[256];
+    if (c->rope_pairs == DW_ROPE_ABSENT) return;
+    put_count(e, "rope.dimension_count", c->rope_dims);
+    gguf_put_f32(e->writer, key(e, "rope.freq_base"), (float)rope->base);
+    if (c->family->has_local_layers) gguf_put_f32(e->writer, key(e, "rope.freq_base_swa"), (float)c->local_rope.base);
+    if (rope->kind == DW_ROPE_LLAMA3) {
+        dw_rope_frequencies(rope, c->rope_dims, c->context, scaled);
+        dw_rope_frequencies(&plain, c->rope_dims, c->context, unscaled);
+        for (int64_t i = 0; i < pairs; i++) factors[i] = (float)(unscaled[i] / scaled[i]);
+        put_vector(e, DW_PART_ROPE_FACTORS, "weight", factors, pairs);
+    } else if (rope->kind != DW_ROPE_NONE) {
+        cr_assert(rope->kind == DW_ROPE_LINEAR || (rope->kind == DW_ROPE_YARN && rope->truncate),
+                  "GGUF can not say this scaling");
+        gguf_put_string(e->writer, key(e, "rope.scaling.type"), dw_rope_name(rope->kind));
+        gguf_put_f32(e->writer, key(e, "rope.scaling.factor"), (float)rope->factor);
     }
-#undef TO
-#undef FROM
+    if (rope->kind != DW_ROPE_YARN) return;
+    put_count(e, "rope.scaling.original_context_length", (int64_t)rope->original_context);
+    gguf_put_f32(e->writer, key(e, "rope.scaling.yarn_beta_fast"), (float)rope->beta_fast);
+    gguf_put_f32(e->writer, key(e, "rope.scaling.yarn_beta_slow"), (float)rope->beta_slow);
+    gguf_put_f32(e->writer, key(e, "rope.scaling.attn_factor"),
+                 (float)(rope->attention_factor / dw_rope_yarn_magnitude(rope->factor, 1)));
+}
+
+/* One window for all layers, or Gemma 3's pattern. */
+static void put_window(export *e)
+{
+    const dw_config *c = &e->model->config;
+    int64_t pattern = c->layers;
+    for (int64_t i = c->layers - 1; i >= 0; i--) pattern = c->window[i] == 0 ? i + 1 : pattern;
+    if (c->window[0] == 0) return;
+    put_count(e, "attention.sliding_window", c->window[0]);
+    if (c->family->has_local_layers) put_count(e, "attention.sliding_window_pattern", pattern);
+    for (int64_t i = 0; i < c->layers; i++) {
+        const int is_full = c->family->has_local_layers && (i + 1) % pattern == 0;
+        cr_assert_eq(c->window[i], is_full ? 0 : c->window[0], "GGUF can not say these windows");
+    }
+}
+
+static void put_hyperparameters(export *e)
+{
+    const dw_config *c = &e->model->config;
+    const int rms = c->family->norm == DW_NORM_RMS;
+    cr_assert_eq(c->query_scale, 1, "GGUF can not say a scale of the queries");
+    gguf_put_string(e->writer, "general.architecture", e->architecture);
+    put_count(e, "block_count", c->layers);
+    put_count(e, "context_length", c->context);
+    put_count(e, "embedding_length", c->hidden);
+    put_count(e, "feed_forward_length", c->feed_forward);
+    put_count(e, "attention.head_count", c->heads);
+    put_count(e, "attention.head_count_kv", c->kv_heads);
+    put_count(e, "attention.key_length", c->head_dim);
+    put_count(e, "attention.value_length", c->head_dim);
+    put_count(e, "vocab_size", e->model->vocabulary);
+    gguf_put_f32(e->writer, key(e, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"),
+                 (float)c->norm_epsilon);
+    if (strcmp(e->architecture, "gptneox") == 0) gguf_put_bool(e->writer, key(e, "use_parallel_residual"), c->is_parallel);
+    if (c->activation != c->family->activation) gguf_put_string(e->writer, key(e, "hidden_act"), "gelu_new");
+    put_rope(e);
+    put_window(e);
 }
 
 void fixture_from_safetensors(const char *path, const char *directory)
 {
-    conversion c = {.writer = gguf_new(3)};
-    open_directory(&c, directory);
-    c.family = json_string_value(json_object_get(c.config, "model_type"));
-    cr_assert(strcmp(c.family, "llama") == 0 || strcmp(c.family, "qwen2") == 0, "no conversion of %s", c.family);
-    put_hyperparameters(&c);
-    put_matrix(&c, "token_embd.weight", "model.embed_tokens.weight", 0);
-    for (int64_t layer = 0; layer < count_of(&c, "num_hidden_layers", 0); layer++) put_layer(&c, layer);
-    put_vector(&c, "output_norm.weight", "model.norm.weight");
-    if (!json_is_true(json_object_get(c.config, "tie_word_embeddings"))) put_matrix(&c, "output.weight", "lm_head.weight", 0);
-    gguf_write(c.writer, path);
-    gguf_free(c.writer);
-    json_decref(c.config);
-    for (int i = 0; i < c.count; i++) {
-        json_decref(c.shards[i].header);
-        dw_free(c.shards[i].bytes);
-    }
+    const dw_config_overrides none = {0};
+    export e = {.writer = gguf_new(3)};
+    dw_model *model;
+    dw_error err;
+    cr_assert(dw_model_load(&model, directory, DW_FILE_MAP, &none, &err) == DW_OK, "%s", err.message);
+    e.model = model;
+    e.architecture = model->config.family->architecture != NULL ? model->config.family->architecture : "llama"; /* Mistral */
+    put_hyperparameters(&e);
+    put_matrix(&e, DW_PART_EMBEDDING, &model->embedding, 0);
+    if (model->positions.data != NULL) put_matrix(&e, DW_PART_POSITIONS, &model->positions, 0);
+    for (e.layer = 0; e.layer < model->config.layers; e.layer++) put_layer(&e);
+    put_norm(&e, DW_PART_OUTPUT_NORM, &model->output_norm, model->config.hidden);
+    if (model->head.data != model->embedding.data) put_matrix(&e, DW_PART_HEAD, &model->head, 0);
+    gguf_write(e.writer, path);
+    gguf_free(e.writer);
+    dw_model_free(model);
 }

@@ -1,11 +1,14 @@
+#define _XOPEN_SOURCE 700 /* nftw */
+#define _GNU_SOURCE
 #include "tests/shared/fixtures.h"
 
 #include <criterion/criterion.h>
-#include <dirent.h>
+#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
@@ -19,16 +22,18 @@
 static char directory[256];
 static pid_t owner;
 
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+    (void)status;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
+/* Does not follow links. */
 static void remove_directory(void)
 {
-    DIR *listing;
-    const struct dirent *entry;
-    if (getpid() != owner || (listing = opendir(directory)) == NULL) return;
-    while ((entry = readdir(listing)) != NULL) {
-        if (entry->d_name[0] != '.') unlinkat(dirfd(listing), entry->d_name, 0);
-    }
-    closedir(listing);
-    rmdir(directory);
+    if (getpid() == owner) nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 const char *fixture_path(const char *name)
@@ -46,6 +51,13 @@ const char *fixture_path(const char *name)
     cr_assert(used < PATHS, "a test uses at most %d fixture paths", PATHS);
     snprintf(paths[used], sizeof paths[used], "%s/%s", directory, name);
     return paths[used++];
+}
+
+const char *fixture_directory(const char *name)
+{
+    const char *path = fixture_path(name);
+    cr_assert_eq(mkdir(path, 0700), 0, "can not make %s", path);
+    return path;
 }
 
 void read_file(const char *path, uint8_t **data, int64_t *bytes)

@@ -42,13 +42,16 @@ gguf_writer *fixture_writer(const fixture_spec *spec);
    tokens up to vocabulary. No BOS is added to prompts; the end of a turn is id 2, as in SmolLM2. */
 void fixture_tokenizer(gguf_writer *writer, int64_t vocabulary);
 
-/* Converts a Hugging Face directory of family llama or qwen2 without RoPE scaling (config.json, one or more safetensors files,
-   F32, F16 or BF16) to GGUF: matrices keep their type, norms and biases become F32. Of llama the rows of q_proj and k_proj go
-   from half-split to interleaved pairs; those of qwen2 stay. */
+/* Converts a Hugging Face directory to GGUF: matrices keep their type, norms and biases become F32. Of llama and mistral the rows
+   of q_proj and k_proj go from half-split to interleaved pairs; those of others stay. Fails the test where GGUF has no words for
+   the model (dynamic RoPE scaling, windows that follow no pattern, a scale of the queries). */
 void fixture_from_safetensors(const char *path, const char *directory);
 
 /* Path of a file `name` in a directory of this test process, which is removed when the process ends. Valid until then. */
 const char *fixture_path(const char *name);
+
+/* The same, and makes it a directory. */
+const char *fixture_directory(const char *name);
 
 /* The random numbers of all fixtures (reference/README.md): element i of stream s, uniform in [-amplitude, amplitude). */
 float fixture_random(uint64_t s, int64_t i, double amplitude);

@@ -56,6 +56,11 @@ const char *reference_qwen05(void)
     return present("data/Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf", "make fetch-models");
 }
 
+const char *reference_gemma3(void)
+{
+    return present("data/gemma-3-270m.Q4_K_M.gguf", "make fetch-models");
+}
+
 const char *reference_qwen15(void)
 {
     return present("data/Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf", "make fetch-models LARGE=1");

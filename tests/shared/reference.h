@@ -19,6 +19,7 @@ double *reference_doubles(const char *name, int64_t count);
 /* The real models; each fails the running test, saying how to get it, when it is not there. */
 const char *reference_smollm2(void);
 const char *reference_qwen05(void);
+const char *reference_gemma3(void);
 const char *reference_qwen15(void);
 
 #endif

@@ -23,7 +23,8 @@ dw_model *session_model(const char *path)
 {
     dw_model *model;
     dw_error err;
-    cr_assert_eq(dw_model_load(&model, path, 0, &err), DW_OK, "%s", err.message);
+    cr_assert_eq(dw_model_load(&model, path, DW_FILE_MAP, &(dw_config_overrides){.rope_base = 0}, &err), DW_OK, "%s",
+                 err.message);
     return model;
 }
 

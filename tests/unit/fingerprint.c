@@ -4,15 +4,16 @@
 
 #include "tests/shared/fixtures.h"
 #include "tests/shared/gguf_writer.h"
+#include "tests/shared/safetensors_small.h"
 
 static dw_fingerprint fingerprint(const char *path)
 {
-    dw_gguf *file;
+    dw_checkpoint *checkpoint;
     dw_error err;
     dw_fingerprint print;
-    cr_assert_eq(dw_gguf_open(&file, path, &err), DW_OK, "%s", err.message);
-    print = dw_fingerprint_of(file);
-    dw_gguf_close(file);
+    cr_assert_eq(dw_checkpoint_open(&checkpoint, path, DW_FILE_MAP, &err), DW_OK, "%s", err.message);
+    print = dw_fingerprint_of(checkpoint);
+    dw_checkpoint_close(checkpoint);
     return print;
 }
 
@@ -71,5 +72,71 @@ Test(fingerprint, the_ends_of_every_tensor_are_part_of_the_weights)
         cr_assert(first.weights != a.weights && first.header == a.header, "%s, first byte", tensors[i].name);
         cr_assert(last.weights != a.weights && last.header == a.header, "%s, last byte", tensors[i].name);
         cr_assert_neq(first.weights, last.weights);
+    }
+}
+
+/* ---- directories ---- */
+
+static dw_fingerprint directory(void)
+{
+    return fingerprint(small_directory());
+}
+
+static int same(dw_fingerprint a, dw_fingerprint b)
+{
+    return a.header == b.header && a.weights == b.weights;
+}
+
+Test(fingerprint, a_directory_has_the_same_whatever_its_files_are_called)
+{
+    dw_fingerprint a, b;
+    small_shards();
+    small_text("config.json", "{}");
+    a = directory();
+    small_safetensors("z.safetensors", SMALL_ONE, SMALL_ONE_BYTES);
+    small_text("model.safetensors.index.json",
+               "{\"weight_map\":{\"a\":\"z.safetensors\",\"b\":\"two.safetensors\",\"c\":\"z.safetensors\"}}");
+    b = directory();
+    cr_assert(same(a, b) && a.header != 0 && a.weights != 0);
+}
+
+Test(fingerprint, configuration_headers_and_weights_of_a_directory_are_told_apart)
+{
+    dw_fingerprint a, b;
+    small_shards();
+    small_text("config.json", "{\"rope_theta\": 10000}");
+    a = directory();
+    small_text("config.json", "{\"rope_theta\": 10001}");
+    b = directory();
+    cr_assert(a.header != b.header && a.weights == b.weights);
+    small_text("config.json", "{\"rope_theta\": 10000}");
+    cr_assert(same(a, directory()));
+    small_safetensors("two.safetensors", "{\"b\":{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[0,8]}}", 8);
+    b = directory();
+    cr_assert(a.header != b.header && a.weights == b.weights);
+    small_safetensors("two.safetensors", "{\"b\":{\"dtype\":\"F16\",\"shape\":[5],\"data_offsets\":[0,10]}}", 10);
+    b = directory();
+    cr_assert(a.header != b.header && a.weights != b.weights);
+}
+
+Test(fingerprint, parts_of_a_split_file_are_all_in_it)
+{
+    static const char *const names[] = {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf"};
+    dw_fingerprint first = {0};
+    for (int change = 0; change < 3; change++) { /* of nothing, of part 1, of part 2 */
+        dw_fingerprint print;
+        for (int part = 0; part < 2; part++) {
+            gguf_writer *writer = gguf_new(3);
+            const int64_t size = 2;
+            const float numbers[] = {1, change == part + 1 ? 3 : 2};
+            gguf_put_u32(writer, "split.no", (uint32_t)part);
+            gguf_put_u32(writer, "split.count", 2);
+            gguf_put_tensor(writer, part == 0 ? "a" : "b", 0, 1, &size, numbers, sizeof numbers);
+            gguf_write(writer, fixture_path(names[part]));
+            gguf_free(writer);
+        }
+        print = fingerprint(fixture_path(names[1]));
+        if (change == 0) first = print;
+        cr_assert(print.header == first.header && (print.weights == first.weights) == (change == 0), "change %d", change);
     }
 }

@@ -49,7 +49,8 @@ static const damage damages[] = {
     {GGUF_AT_VALUE, "general.alignment", 0, 4, 4, "general.alignment is 4; a multiple of 8"},
     {GGUF_AT_VALUE, "general.alignment", 0, 12, 4, "general.alignment is 12; a multiple of 8"},
     {GGUF_AT_VALUE, "general.alignment", 0, P(31), 4, "general.alignment is 2147483648; a multiple of 8 up to 1073741824"},
-    {GGUF_AT_VALUE, "general.alignment", 0, 65536, 4, ", not a multiple of the alignment 65536"},
+    {GGUF_AT_VALUE, "general.alignment", 0, 64, 4, "tensor vector starts at offset 96, not a multiple of the alignment 64"},
+    {GGUF_AT_VALUE, "general.alignment", 0, 65536, 4, "tensor matrix has 96 bytes at offset 65536, but the file has"},
     {GGUF_AT_KIND, "general.alignment", 0, GGUF_F32, 4, "general.alignment is of kind f32; expected an integer"},
     {GGUF_AT_NAME, "q8", 0, P(61), 8, "in the name of tensor number 6: 2305843009213693952 x 1 bytes"},
     {GGUF_AT_NAME, "q8", 0, 0, 8, "tensor number 6 has no name"},
@@ -77,7 +78,7 @@ static void check_refused(const char *path, const char *words)
 {
     dw_error err = {.message = ""};
     dw_gguf *file;
-    const dw_status status = dw_gguf_open(&file, path, &err);
+    const dw_status status = dw_gguf_open(&file, path, DW_FILE_MAP, &err);
     cr_expect(status == DW_INPUT && file == NULL, "status %d where \"%s\" was expected", status, words);
     cr_expect(strstr(err.message, path) == err.message && strchr(err.message, '\n') == NULL, "\"%s\"", err.message);
     cr_expect(strstr(err.message, words) != NULL, "\"%s\" lacks \"%s\"", err.message, words);
@@ -134,7 +135,7 @@ static int open_and_touch(const char *path)
 {
     dw_error err = {.message = ""};
     dw_gguf *file;
-    if (dw_gguf_open(&file, path, &err) != DW_OK) {
+    if (dw_gguf_open(&file, path, DW_FILE_MAP, &err) != DW_OK) {
         cr_assert(err.status == DW_INPUT && strstr(err.message, path) == err.message, "\"%s\"", err.message);
         return 0;
     }

@@ -113,12 +113,13 @@ static void check_tensors(const char *path, const known_tensor *tensors, size_t 
     float row[MAX_INPUTS];
     dw_gguf *file;
     dw_error err;
-    cr_assert(dw_gguf_open(&file, path, &err) == DW_OK, "%s (`make check` fetches the model)", err.message);
+    cr_assert(dw_gguf_open(&file, path, DW_FILE_MAP, &err) == DW_OK, "%s (`make check` fetches the model)", err.message);
     for (size_t t = 0; t < count; t++) {
         uint64_t sum = 0;
         dw_matrix w;
-        cr_assert(dw_gguf_matrix(file, tensors[t].name, tensors[t].outputs, tensors[t].inputs, &w, NULL, &err) == DW_OK, "%s",
-                  err.message);
+        cr_assert(dw_tensors_matrix(dw_gguf_tensors_of(file), tensors[t].name, tensors[t].outputs, tensors[t].inputs, &w, NULL,
+                                    &err) == DW_OK,
+                  "%s", err.message);
         cr_assert(w.type == tensors[t].type, "%s", tensors[t].name);
         cr_assert(w.inputs <= MAX_INPUTS && tensors[t].rows <= w.outputs);
         for (int64_t r = 0; r < tensors[t].rows; r++) {

@@ -80,11 +80,12 @@ gguf_writer *gguf_small(uint32_t version, uint32_t alignment, int64_t padding)
     return w;
 }
 
-/* count bytes at data must lie in the map. */
+/* count bytes at data must lie in the file. */
 static void check_inside(const dw_gguf *file, const void *data, int64_t count)
 {
-    const int64_t at = (int64_t)((uintptr_t)data - (uintptr_t)file->map);
-    cr_assert(at >= 0 && count >= 0 && count <= file->bytes && at <= file->bytes - count, "data outside the file");
+    const int64_t at = (int64_t)((uintptr_t)data - (uintptr_t)file->files[0].data);
+    const int64_t bytes = file->files[0].bytes;
+    cr_assert(at >= 0 && count >= 0 && count <= bytes && at <= bytes - count, "data outside the file");
 }
 
 static void touch_key(const dw_gguf *file, const char *key)
@@ -113,6 +114,7 @@ static void touch_key(const dw_gguf *file, const char *key)
 
 void gguf_touch_all(const dw_gguf *file)
 {
+    const dw_tensors *tensors = dw_gguf_tensors_of(file);
     char name[4096];
     dw_matrix w;
     dw_error err;
@@ -122,11 +124,12 @@ void gguf_touch_all(const dw_gguf *file)
         snprintf(name, sizeof name, "%.*s", (int)(key.length < 4095 ? key.length : 4095), key.data);
         touch_key(file, name);
     }
-    for (int64_t i = 0; i < dw_gguf_tensors(file); i++) {
-        const dw_string key = dw_gguf_tensor_name(file, i);
-        check_inside(file, key.data, key.length);
-        snprintf(name, sizeof name, "%.*s", (int)(key.length < 4095 ? key.length : 4095), key.data);
-        if (dw_gguf_matrix(file, name, -1, -1, &w, NULL, &err) != DW_OK) continue;
+    for (int64_t i = 0; i < tensors->count; i++) {
+        const dw_tensor *tensor = &tensors->list[i];
+        check_inside(file, tensor->name.data, tensor->name.length);
+        check_inside(file, tensor->data, tensor->bytes);
+        snprintf(name, sizeof name, "%.*s", (int)(tensor->name.length < 4095 ? tensor->name.length : 4095), tensor->name.data);
+        if (dw_tensors_matrix(tensors, name, -1, -1, &w, NULL, &err) != DW_OK) continue;
         check_inside(file, w.data, w.outputs * dw_row_bytes(w.type, w.inputs));
     }
 }

@@ -8,7 +8,7 @@
 /* alignment 0: no key general.alignment (data aligned to 32). padding: bytes of a string in front of everything else. */
 gguf_writer *gguf_small(uint32_t version, uint32_t alignment, int64_t padding);
 
-/* Calls every accessor on every key and tensor and checks that whatever they return lies inside the mapped file. */
+/* Calls every accessor on every key and tensor and checks that whatever they return lies inside the file. */
 void gguf_touch_all(const dw_gguf *file);
 
 #endif

@@ -191,7 +191,7 @@ Test(kernels_attention, silu_has_the_definitions_bits_and_a_small_error)
         up[i] = next_float(3.0f);
     }
     memcpy(want, gate, sizeof gate);
-    dw_kernels_scalar.silu_mul(want, up, COUNT);
+    dw_kernels_scalar.activate[DW_SILU](want, up, COUNT);
     for (int i = 0; i < COUNT; i++) {
         const double x = (double)gate[i];
         const double exact = x / (1.0 + exp(-x)) * (double)up[i];
@@ -202,7 +202,7 @@ Test(kernels_attention, silu_has_the_definitions_bits_and_a_small_error)
     }
     for (int k = 0; k < count; k++) {
         memcpy(got, gate, sizeof gate);
-        list[k]->silu_mul(got, up, COUNT);
+        list[k]->activate[DW_SILU](got, up, COUNT);
         expect_same(want, got, COUNT, "silu_mul", list[k], 0, 0);
     }
 }

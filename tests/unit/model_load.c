@@ -14,7 +14,8 @@ static dw_error err;
 static dw_model *load(const char *path, double rope_base)
 {
     dw_model *m;
-    cr_assert(dw_model_load(&m, path, rope_base, &err) == DW_OK, "%s", err.message);
+    cr_assert(dw_model_load(&m, path, DW_FILE_MAP, &(dw_config_overrides){.rope_base = rope_base}, &err) == DW_OK, "%s",
+              err.message);
     return m;
 }
 
@@ -26,16 +27,16 @@ static void check_matrix(const dw_matrix *w, dw_type type, int64_t outputs, int6
 
 static void check_layers(const dw_model *m, dw_type type)
 {
-    for (int64_t i = 0; i < m->layers; i++) {
+    for (int64_t i = 0; i < m->config.layers; i++) {
         const dw_layer *l = &m->layer[i];
-        check_matrix(&l->q, type, m->heads * m->head_dim, m->hidden, "q");
-        check_matrix(&l->k, type, m->kv_heads * m->head_dim, m->hidden, "k");
-        check_matrix(&l->v, type, m->kv_heads * m->head_dim, m->hidden, "v");
-        check_matrix(&l->output, type, m->hidden, m->heads * m->head_dim, "output");
-        check_matrix(&l->gate, type, m->feed_forward, m->hidden, "gate");
-        check_matrix(&l->up, type, m->feed_forward, m->hidden, "up");
-        check_matrix(&l->down, type, m->hidden, m->feed_forward, "down");
-        cr_expect(l->attention_norm != l->feed_forward_norm && l->q.data != l->k.data);
+        check_matrix(&l->q.w, type, m->config.heads * m->config.head_dim, m->config.hidden, "q");
+        check_matrix(&l->k.w, type, m->config.kv_heads * m->config.head_dim, m->config.hidden, "k");
+        check_matrix(&l->v.w, type, m->config.kv_heads * m->config.head_dim, m->config.hidden, "v");
+        check_matrix(&l->output.w, type, m->config.hidden, m->config.heads * m->config.head_dim, "output");
+        check_matrix(&l->gate.w, type, m->config.feed_forward, m->config.hidden, "gate");
+        check_matrix(&l->up.w, type, m->config.feed_forward, m->config.hidden, "up");
+        check_matrix(&l->down.w, type, m->config.hidden, m->config.feed_forward, "down");
+        cr_expect(l->attention_norm.gain != l->feed_forward_norm.gain && l->q.w.data != l->k.w.data);
     }
 }
 
@@ -57,10 +58,13 @@ Test(model_load, fixtures_of_every_storage_type)
         int64_t bytes;
         fixture_model(path, &(fixture_spec){.type = cases[i].type, .layers = 3, .heads = 6, .kv_heads = 2, .tokenizer = 1});
         m = load(path, 0);
-        cr_expect(m->layers == 3 && m->hidden == 64 && m->heads == 6 && m->kv_heads == 2 && m->head_dim == 16);
-        cr_expect(m->feed_forward == 96 && m->vocabulary == 320 && m->context == 4096 && m->rope_dims == 16);
-        cr_expect(m->rope_base == 10000 && m->norm_epsilon == (double)1e-5f && strcmp(m->family->name, "llama") == 0);
-        cr_expect(strcmp(m->path, path) == 0);
+        cr_expect(m->config.layers == 3 && m->config.hidden == 64 && m->config.heads == 6 && m->config.kv_heads == 2 &&
+                  m->config.head_dim == 16);
+        cr_expect(m->config.feed_forward == 96 && m->vocabulary == 320 && m->config.context == 4096 &&
+                  m->config.rope_dims == 16);
+        cr_expect(m->config.rope.base == 10000 && m->config.norm_epsilon == (double)1e-5f &&
+                  strcmp(m->config.family->name, "llama") == 0);
+        cr_expect(strcmp(m->checkpoint->path, path) == 0);
         check_layers(m, cases[i].matrix);
         check_matrix(&m->embedding, cases[i].embedding, 320, 64, "embedding");
         check_matrix(&m->head, cases[i].head, 320, 64, "head");
@@ -79,10 +83,10 @@ Test(model_load, rope_base_of_the_caller_overrides_the_file)
     dw_model *m;
     fixture_model(path, &(fixture_spec){.rope_base = 50000});
     m = load(path, 0);
-    cr_expect(m->rope_base == 50000);
+    cr_expect(m->config.rope.base == 50000);
     dw_model_free(m);
     m = load(path, 250000);
-    cr_expect(m->rope_base == 250000);
+    cr_expect(m->config.rope.base == 250000);
     dw_model_free(m);
 }
 
@@ -109,7 +113,8 @@ Test(model_load, absent_keys_have_the_defaults_of_the_family)
     gguf_write(writer, path);
     gguf_free(writer);
     m = load(path, 0);
-    cr_expect(m->kv_heads == 4 && m->head_dim == 16 && m->rope_dims == 16 && m->rope_base == 10000 && m->vocabulary == 320);
+    cr_expect(m->config.kv_heads == 4 && m->config.head_dim == 16 && m->config.rope_dims == 16 &&
+              m->config.rope.base == 10000 && m->vocabulary == 320);
     dw_model_free(m);
 }
 
@@ -136,18 +141,18 @@ Test(model_load, qwen2_has_biases_that_its_bytes_count)
     dw_model *m;
     gguf_write(writer, path);
     m = load(path, 0);
-    cr_expect_str_eq(m->family->name, "qwen2");
-    cr_expect(m->family->rope_pairs == DW_ROPE_HALVES);
+    cr_expect_str_eq(m->config.family->name, "qwen2");
+    cr_expect(m->config.rope_pairs == DW_ROPE_HALVES);
     check_layers(m, DW_F32);
-    for (int64_t i = 0; i < m->layers; i++) {
+    for (int64_t i = 0; i < m->config.layers; i++) {
         const struct {
             const char *name;
             const float *bias;
             size_t count;
         } biases[] = {
-            {"attn_q", m->layer[i].q_bias, 64},
-            {"attn_k", m->layer[i].k_bias, 32},
-            {"attn_v", m->layer[i].v_bias, 32},
+            {"attn_q", m->layer[i].q.bias, 64},
+            {"attn_k", m->layer[i].k.bias, 32},
+            {"attn_v", m->layer[i].v.bias, 32},
         };
         for (size_t j = 0; j < 3; j++) {
             char name[64];
@@ -161,7 +166,7 @@ Test(model_load, qwen2_has_biases_that_its_bytes_count)
     gguf_free(writer);
     fixture_model(path, &(fixture_spec){0});
     m = load(path, 0);
-    cr_expect(m->layer[0].q_bias == NULL && m->layer[1].k_bias == NULL && m->layer[1].v_bias == NULL);
+    cr_expect(m->layer[0].q.bias == NULL && m->layer[1].k.bias == NULL && m->layer[1].v.bias == NULL);
     cr_expect(dw_model_weight_bytes(m) == bytes);
     dw_model_free(m);
 }
@@ -169,21 +174,25 @@ Test(model_load, qwen2_has_biases_that_its_bytes_count)
 Test(model_load, qwen05)
 {
     dw_model *m = load("data/Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf", 0);
-    cr_expect(m->layers == 24 && m->hidden == 896 && m->heads == 14 && m->kv_heads == 2 && m->head_dim == 64);
-    cr_expect(m->feed_forward == 4864 && m->vocabulary == 151936 && m->context == 32768 && m->rope_dims == 64);
-    cr_expect(m->rope_base == 1000000 && m->norm_epsilon == (double)1e-6f);
+    cr_expect(m->config.layers == 24 && m->config.hidden == 896 && m->config.heads == 14 && m->config.kv_heads == 2 &&
+              m->config.head_dim == 64);
+    cr_expect(m->config.feed_forward == 4864 && m->vocabulary == 151936 && m->config.context == 32768 &&
+              m->config.rope_dims == 64);
+    cr_expect(m->config.rope.base == 1000000 && m->config.norm_epsilon == (double)1e-6f);
     check_matrix(&m->embedding, DW_Q5_0, 151936, 896, "embedding");
     check_matrix(&m->head, DW_Q8_0, 151936, 896, "head");
-    cr_expect(m->layer[23].q_bias != NULL && m->layer[23].k_bias != NULL && m->layer[23].v_bias != NULL);
+    cr_expect(m->layer[23].q.bias != NULL && m->layer[23].k.bias != NULL && m->layer[23].v.bias != NULL);
     dw_model_free(m);
 }
 
 Test(model_load, smollm2)
 {
     dw_model *m = load("data/SmolLM2-135M-Instruct.Q4_1.gguf", 0);
-    cr_expect(m->layers == 30 && m->hidden == 576 && m->heads == 9 && m->kv_heads == 3 && m->head_dim == 64);
-    cr_expect(m->feed_forward == 1536 && m->vocabulary == 49152 && m->context == 8192 && m->rope_dims == 64);
-    cr_expect(m->rope_base == 100000 && m->norm_epsilon == (double)1e-5f);
+    cr_expect(m->config.layers == 30 && m->config.hidden == 576 && m->config.heads == 9 && m->config.kv_heads == 3 &&
+              m->config.head_dim == 64);
+    cr_expect(m->config.feed_forward == 1536 && m->vocabulary == 49152 && m->config.context == 8192 &&
+              m->config.rope_dims == 64);
+    cr_expect(m->config.rope.base == 100000 && m->config.norm_epsilon == (double)1e-5f);
     check_layers(m, DW_Q4_1);
     check_matrix(&m->embedding, DW_Q8_0, 49152, 576, "embedding");
     cr_expect(m->head.data == m->embedding.data);
@@ -212,9 +221,11 @@ Test(model_load, converted_checkpoints_keep_shape_and_type)
         dw_model *m;
         fixture_from_safetensors(path, reference_path(cases[i].name));
         m = load(path, 0);
-        cr_expect(m->layers == cases[i].layers && m->hidden == cases[i].hidden && m->heads == cases[i].heads);
-        cr_expect(m->kv_heads == cases[i].kv_heads && m->head_dim == cases[i].head_dim && m->rope_base == cases[i].rope_base);
-        cr_expect(m->vocabulary == cases[i].vocabulary && m->context == 1024);
+        cr_expect(m->config.layers == cases[i].layers && m->config.hidden == cases[i].hidden &&
+                  m->config.heads == cases[i].heads);
+        cr_expect(m->config.kv_heads == cases[i].kv_heads && m->config.head_dim == cases[i].head_dim &&
+                  m->config.rope.base == cases[i].rope_base);
+        cr_expect(m->vocabulary == cases[i].vocabulary && m->config.context == 1024);
         cr_expect((m->head.data == m->embedding.data) == cases[i].tied);
         check_layers(m, cases[i].type);
         dw_model_free(m);
@@ -233,7 +244,7 @@ Test(model_load, converted_checkpoints_have_interleaved_rotation_pairs)
     fixture_from_safetensors(path, reference_path("models/llama-headdim"));
     read_file(reference_path("models/llama-headdim/model.safetensors"), &checkpoint, &bytes);
     m = load(path, 0);
-    converted = m->layer[0].q.data;
+    converted = m->layer[0].q.w.data;
     for (int64_t head = 0; head < 4; head++) {
         for (int64_t i = 0; i < HALF; i++) {
             const uint8_t *pair = converted + (head * 2 * HALF + 2 * i) * ROW;
@@ -259,7 +270,8 @@ Test(model_load, truncation_is_noticed)
     dw_model_free(load(path, 0));
     for (int64_t n = size - 1; n >= 0; n -= n > 4096 ? 61 : 1) {
         cr_assert(truncate(path, n) == 0);
-        cr_assert(dw_model_load(&m, path, 0, &err) == DW_INPUT && m == NULL, "%lld bytes", (long long)n);
+        cr_assert(dw_model_load(&m, path, DW_FILE_MAP, &(dw_config_overrides){.rope_base = 0}, &err) == DW_INPUT && m == NULL,
+                  "%lld bytes", (long long)n);
         cr_assert(strstr(err.message, path) == err.message, "\"%s\"", err.message);
     }
     gguf_free(writer);
@@ -282,7 +294,7 @@ Test(model_load, random_bytes_do_no_harm)
         dw_model *m;
         data[where] = (uint8_t)(128 + 128 * (double)fixture_random(2, i, 1));
         write_file(path, data, size);
-        if (dw_model_load(&m, path, 0, &err) == DW_OK) {
+        if (dw_model_load(&m, path, DW_FILE_MAP, &(dw_config_overrides){.rope_base = 0}, &err) == DW_OK) {
             loaded++;
             dw_model_free(m);
         } else {
@@ -306,7 +318,9 @@ Test(model_load, a_failing_allocation_is_reported_and_leaves_nothing_behind)
     cr_assert(allocations >= 8);
     for (int64_t n = 1; n <= allocations; n++) {
         dw_memory_fail_at(n);
-        cr_expect(dw_model_load(&m, path, 0, &err) == DW_RESOURCE && m == NULL, "allocation %lld", (long long)n);
+        cr_expect(dw_model_load(&m, path, DW_FILE_MAP, &(dw_config_overrides){.rope_base = 0}, &err) == DW_RESOURCE &&
+                      m == NULL,
+                  "allocation %lld", (long long)n);
         cr_expect(strstr(err.message, "not enough memory") != NULL, "%s", err.message);
     }
     dw_memory_fail_at(0);

@@ -65,7 +65,7 @@ Test(options, defaults_are_those_of_the_design)
     cr_assert_eq(o.simulated_ranks, 0);
     cr_assert_eq(o.rope_base, 0);
     cr_assert_eq(o.stop_count, 0);
-    cr_assert_eq(o.progress, DW_PROGRESS_AUTO);
+    cr_assert_eq(o.progress, DW_AUTO);
     cr_assert(!o.json && !o.quiet && !o.verbose && !o.lossy && !o.parse_special && !o.ignore_eos);
 }
 
@@ -100,7 +100,7 @@ Test(options, every_option_of_generate_reaches_its_field)
     cr_assert_eq(o.threads, 2);
     cr_assert_eq(o.simulated_ranks, 7);
     cr_assert_eq(o.deadline, 1.5);
-    cr_assert_eq(o.progress, DW_PROGRESS_NEVER);
+    cr_assert_eq(o.progress, DW_NEVER);
     cr_assert(o.json && o.quiet && o.verbose && o.lossy && o.parse_special && o.ignore_eos);
 }
 

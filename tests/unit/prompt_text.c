@@ -25,8 +25,9 @@ static void load(void)
     data[gguf_where(writer, GGUF_AT_VALUE, "tokenizer.ggml.add_bos_token")] = 1;
     gguf_write(writer, path);
     gguf_free(writer);
-    cr_assert_eq(dw_model_load(&model, path, 0, &err), DW_OK, "%s", err.message);
-    cr_assert_eq(dw_tokenizer_load(&tokenizer, model->file, &err), DW_OK, "%s", err.message);
+    cr_assert_eq(dw_model_load(&model, path, DW_FILE_MAP, &(dw_config_overrides){.rope_base = 0}, &err), DW_OK, "%s",
+                 err.message);
+    cr_assert_eq(dw_tokenizer_load(&tokenizer, model->checkpoint, &err), DW_OK, "%s", err.message);
 }
 
 static void unload(void)

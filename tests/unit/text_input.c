@@ -121,8 +121,9 @@ Test(text_input, a_prompt_is_never_empty_and_needs_a_tokenizer_only_for_text)
     dw_error err;
     const char *path = fixture_path("model.gguf");
     fixture_model(path, &(fixture_spec){.tokenizer = 1});
-    cr_assert_eq(dw_model_load(&model, path, 0, &err), DW_OK, "%s", err.message);
-    cr_assert_eq(dw_tokenizer_load(&tokenizer, model->file, &err), DW_OK, "%s", err.message);
+    cr_assert_eq(dw_model_load(&model, path, DW_FILE_MAP, &(dw_config_overrides){.rope_base = 0}, &err), DW_OK, "%s",
+                 err.message);
+    cr_assert_eq(dw_tokenizer_load(&tokenizer, model->checkpoint, &err), DW_OK, "%s", err.message);
     cr_assert_eq(dw_read_prompt(&options, model, tokenizer, &ids, &count, &err), DW_INPUT);
     cr_assert(strstr(err.message, "empty") != NULL, "%s", err.message);
     options.prompt = "the dewpoint";

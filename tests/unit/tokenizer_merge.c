@@ -35,15 +35,15 @@ static void expect(const dw_merge *list, int64_t merge_count, const char *piece,
 
 Test(tokenizer_merge, lowest_rank_is_joined_first_wherever_it_stands)
 {
-    static const dw_merge later_pair_first[] = {{'b', 'c', 'X'}, {'a', 'b', 'Y'}};
-    static const dw_merge earlier_pair_first[] = {{'a', 'b', 'Y'}, {'b', 'c', 'X'}};
+    static const dw_merge later_pair_first[] = {{'b', 'c', 'X', 0}, {'a', 'b', 'Y', 1}};
+    static const dw_merge earlier_pair_first[] = {{'a', 'b', 'Y', 0}, {'b', 'c', 'X', 1}};
     EXPECT(later_pair_first, "abc", "aX");
     EXPECT(earlier_pair_first, "abc", "Yc");
 }
 
 Test(tokenizer_merge, leftmost_is_joined_first_on_ties)
 {
-    static const dw_merge doubles[] = {{'a', 'a', 'A'}, {'A', 'A', 'B'}};
+    static const dw_merge doubles[] = {{'a', 'a', 'A', 0}, {'A', 'A', 'B', 1}};
     EXPECT(doubles, "aaa", "Aa");
     EXPECT(doubles, "aaaaaaa", "BAa");
     EXPECT(doubles, "aabaa", "AbA");
@@ -51,7 +51,7 @@ Test(tokenizer_merge, leftmost_is_joined_first_on_ties)
 
 Test(tokenizer_merge, joined_symbols_are_joined_again_to_either_side)
 {
-    static const dw_merge chain[] = {{'b', 'c', 'X'}, {'a', 'X', 'Y'}, {'Y', 'd', 'Z'}};
+    static const dw_merge chain[] = {{'b', 'c', 'X', 0}, {'a', 'X', 'Y', 1}, {'Y', 'd', 'Z', 2}};
     EXPECT(chain, "abcd", "Z");
     EXPECT(chain, "abcdabcd", "ZZ");
 }
@@ -59,7 +59,7 @@ Test(tokenizer_merge, joined_symbols_are_joined_again_to_either_side)
 /* b c is offered before a b is joined; when its turn comes its left symbol is gone. */
 Test(tokenizer_merge, a_pair_that_has_changed_since_is_passed_over)
 {
-    static const dw_merge overlap[] = {{'a', 'b', 'X'}, {'b', 'c', 'Y'}, {'c', 'b', 'Z'}};
+    static const dw_merge overlap[] = {{'a', 'b', 'X', 0}, {'b', 'c', 'Y', 1}, {'c', 'b', 'Z', 2}};
     EXPECT(overlap, "abcbc", "XcY");
     EXPECT(overlap, "abc", "Xc");
     EXPECT(overlap, "bcb", "Yb");
@@ -67,13 +67,13 @@ Test(tokenizer_merge, a_pair_that_has_changed_since_is_passed_over)
 
 Test(tokenizer_merge, of_equal_pairs_the_first_counts)
 {
-    static const dw_merge twice[] = {{'a', 'b', 'X'}, {'c', 'd', 'Y'}, {'a', 'b', 'Z'}};
+    static const dw_merge twice[] = {{'a', 'b', 'X', 0}, {'c', 'd', 'Y', 1}, {'a', 'b', 'Z', 2}};
     EXPECT(twice, "ab", "X");
 }
 
 Test(tokenizer_merge, nothing_to_join_leaves_the_piece)
 {
-    static const dw_merge one[] = {{'a', 'b', 'X'}};
+    static const dw_merge one[] = {{'a', 'b', 'X', 0}};
     EXPECT(one, "", "");
     EXPECT(one, "a", "a");
     EXPECT(one, "ba", "ba");
@@ -122,7 +122,7 @@ Test(tokenizer_merge, random_pieces_equal_the_quadratic_definition)
         /* Results are new symbols (as in a vocabulary, where longer strings result), pairs any earlier ones. */
         for (int32_t rank = 0; rank < MERGES; rank++) {
             list[rank] = (dw_merge){(int32_t)(next_random(&state) % (uint32_t)(3 + rank)),
-                                    (int32_t)(next_random(&state) % (uint32_t)(3 + rank)), 3 + rank};
+                                    (int32_t)(next_random(&state) % (uint32_t)(3 + rank)), 3 + rank, rank};
         }
         for (int64_t i = 0; i < fast_count; i++) fast[i] = slow[i] = (int32_t)(next_random(&state) % 3);
         merges = make(list, MERGES);
@@ -147,7 +147,7 @@ Test(tokenizer_merge, a_piece_of_four_million_symbols_becomes_one)
     dw_error err;
     int32_t *ids;
     int64_t count = INT64_C(1) << LEVELS;
-    for (int32_t i = 0; i < LEVELS; i++) list[i] = (dw_merge){i, i, i + 1};
+    for (int32_t i = 0; i < LEVELS; i++) list[i] = (dw_merge){i, i, i + 1, i};
     merges = make(list, LEVELS);
     cr_assert_eq(DW_ALLOC(&ids, count, "ids", &err), DW_OK, "%s", err.message);
     cr_assert_eq(dw_merge_piece(&merges, &scratch, ids, &count, &err), DW_OK, "%s", err.message);

@@ -1,0 +1,295 @@
+/* Text to ids, in the steps of parts.h. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "tokenizer/nfc.h"
+#include "tokenizer/state.h"
+
+typedef struct {
+    const dw_tokenizer *tokenizer;
+    const dw_span *markup; /* where control tokens are recognised */
+    int64_t markup_count;
+    int is_first; /* nothing has been encoded yet */
+    dw_merge_scratch scratch;
+    int32_t *ids;
+    int64_t count;
+    int64_t capacity;
+    char *prefixed; /* scratch of add_prefix */
+    int64_t prefixed_capacity;
+} encoder;
+
+/* ---- pieces ---- */
+
+static dw_status put_id(encoder *e, int32_t id, dw_error *err)
+{
+    DW_TRY(DW_GROW(&e->ids, &e->capacity, e->count + 1, "token ids", err));
+    e->ids[e->count++] = id;
+    return DW_OK;
+}
+
+/* Symbols that no token stands for: the unknown token (once for a run, if the model says so), or nothing. */
+static dw_status put_unknown(encoder *e, int64_t first, dw_error *err)
+{
+    const dw_tokenizer *t = e->tokenizer;
+    if (t->unknown < 0) return DW_OK;
+    if (t->fuses_unknown && e->count > first && e->ids[e->count - 1] == t->unknown) return DW_OK;
+    return put_id(e, t->unknown, err);
+}
+
+static dw_status put_byte_symbols(encoder *e, const char *piece, int64_t length, dw_error *err)
+{
+    const int64_t first = e->count;
+    for (int64_t i = 0; i < length; i++) {
+        const int32_t id = e->tokenizer->vocabulary.byte_ids[(unsigned char)piece[i]];
+        if (id >= 0) {
+            DW_TRY(put_id(e, id, err));
+        } else {
+            DW_TRY(put_unknown(e, first, err));
+        }
+    }
+    return DW_OK;
+}
+
+static int64_t character_length(char first)
+{
+    const unsigned char c = (unsigned char)first;
+    return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+}
+
+/* A character is a token, or its bytes are, or it is unknown. */
+static dw_status put_character(encoder *e, const char *character, int64_t length, int64_t first, dw_error *err)
+{
+    const dw_tokenizer *t = e->tokenizer;
+    const int32_t id = dw_token_table_find(&t->table, (dw_string){character, length});
+    if (id >= 0) return put_id(e, id, err);
+    for (int64_t i = 0; i < length; i++) {
+        if (t->vocabulary.byte_ids[(unsigned char)character[i]] < 0) return put_unknown(e, first, err);
+    }
+    for (int64_t i = 0; i < length; i++) DW_TRY(put_id(e, t->vocabulary.byte_ids[(unsigned char)character[i]], err));
+    return DW_OK;
+}
+
+static dw_status put_characters(encoder *e, const char *piece, int64_t length, dw_error *err)
+{
+    const int64_t first = e->count;
+    for (int64_t i = 0; i < length; i += character_length(piece[i])) {
+        DW_TRY(put_character(e, piece + i, character_length(piece[i]), first, err));
+    }
+    return DW_OK;
+}
+
+/* The token that a whole piece is, -1: none. Byte level: in the alphabet of the vocabulary, so over its own bytes. */
+static int32_t whole_token(const dw_tokenizer *t, const char *piece, int64_t length)
+{
+    char text[256];
+    int64_t used = 0;
+    if (!t->ignores_merges) return -1;
+    if (t->kind == DW_TOKENIZER_SENTENCEPIECE) return dw_token_table_find(&t->table, (dw_string){piece, length});
+    for (int64_t i = 0; i < length; i++) {
+        const int32_t id = t->vocabulary.byte_ids[(unsigned char)piece[i]];
+        const dw_string letter = id < 0 ? (dw_string){NULL, 0} : t->tokens[id];
+        if (letter.length == 0 || used + letter.length > (int64_t)sizeof text) return -1;
+        memcpy(text + used, letter.data, (size_t)letter.length);
+        used += letter.length;
+    }
+    return dw_token_table_find(&t->table, (dw_string){text, used});
+}
+
+/* A dw_piece_function. */
+static dw_status encode_piece(void *context, const char *piece, int64_t length, dw_error *err)
+{
+    encoder *e = context;
+    const int64_t first = e->count;
+    const int32_t whole = whole_token(e->tokenizer, piece, length);
+    int64_t added;
+    if (whole >= 0) return put_id(e, whole, err);
+    if (e->tokenizer->kind == DW_TOKENIZER_BYTE_LEVEL) {
+        DW_TRY(put_byte_symbols(e, piece, length, err));
+    } else {
+        DW_TRY(put_characters(e, piece, length, err));
+    }
+    added = e->count - first;
+    DW_TRY(dw_merge_piece(&e->tokenizer->merges, &e->scratch, e->ids + first, &added, err));
+    e->count = first + added;
+    return DW_OK;
+}
+
+/* ---- stretches ---- */
+
+static const char *space_of(const dw_tokenizer *t)
+{
+    return t->kind == DW_TOKENIZER_SENTENCEPIECE ? DW_SPACE_SIGN : " ";
+}
+
+static int begins_with(const char *text, int64_t length, const char *start)
+{
+    const int64_t n = (int64_t)strlen(start);
+    return length >= n && memcmp(text, start, (size_t)n) == 0;
+}
+
+/* Puts the space of DW_PREFIX_FIRST or DW_PREFIX_EACH in front of *text, which then lies in e->prefixed. */
+static dw_status add_prefix(encoder *e, const char **text, int64_t *length, dw_error *err)
+{
+    const dw_tokenizer *t = e->tokenizer;
+    const char *space = space_of(t);
+    const int64_t n = (int64_t)strlen(space);
+    if (t->prefix != DW_PREFIX_EACH && !(t->prefix == DW_PREFIX_FIRST && e->is_first)) return DW_OK;
+    if (begins_with(*text, *length, space)) return DW_OK;
+    DW_TRY(DW_GROW(&e->prefixed, &e->prefixed_capacity, *length + n, "text", err));
+    memcpy(e->prefixed, space, (size_t)n);
+    memcpy(e->prefixed + n, *text, (size_t)*length);
+    *text = e->prefixed;
+    *length += n;
+    return DW_OK;
+}
+
+static dw_status encode_stretch(encoder *e, const char *text, int64_t length, dw_error *err)
+{
+    if (length == 0) return DW_OK;
+    DW_TRY(add_prefix(e, &text, &length, err));
+    e->is_first = 0;
+    if (e->tokenizer->splitter == NULL) return encode_piece(e, text, length, err);
+    return dw_split(e->tokenizer->splitter, text, length, encode_piece, e, err);
+}
+
+/* Whether control tokens are recognised in all of start .. end - 1. */
+static int is_markup(const encoder *e, int64_t start, int64_t end)
+{
+    for (int64_t i = 0; i < e->markup_count; i++) {
+        if (start >= e->markup[i].start && end <= e->markup[i].end) return 1;
+    }
+    return 0;
+}
+
+static int is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
+}
+
+/* What encodes the text between added tokens. start: of the stretch in the whole text. */
+typedef dw_status stretch_function(encoder *e, const char *text, int64_t length, int64_t start, dw_error *err);
+
+/* Finds the tokens of `added` in text, leftmost and longest, and gives what lies between to each. White space that belongs to a
+   token vanishes with it. start: of text in the whole text, -1: control tokens as `control` says. */
+static dw_status cut_at_added(encoder *e, const dw_added *added, const char *text, int64_t length, int64_t start, int control,
+                              stretch_function *each, dw_error *err)
+{
+    int64_t done = 0;
+    int64_t at = 0;
+    while (added->count > 0 && at < length) {
+        const dw_added_token *token = dw_added_at(added, text + at, length - at, 1);
+        if (token != NULL && token->is_control) {
+            const int allowed = start < 0 ? control : is_markup(e, start + at, start + at + token->text.length);
+            if (!allowed) token = dw_added_at(added, text + at, length - at, 0);
+        }
+        if (token == NULL) {
+            at++;
+            continue;
+        }
+        int64_t end = at;
+        while ((token->flags & DW_TOKEN_STRIPS_LEFT) != 0 && end > done && is_space(text[end - 1])) end--;
+        DW_TRY(each(e, text + done, end - done, start < 0 ? -1 : start + done, err));
+        DW_TRY(put_id(e, token->id, err));
+        e->is_first = 0;
+        at += token->text.length;
+        while ((token->flags & DW_TOKEN_STRIPS_RIGHT) != 0 && at < length && is_space(text[at])) at++;
+        done = at;
+    }
+    return each(e, text + done, length - done, start < 0 ? -1 : start + done, err);
+}
+
+static dw_status plain_stretch(encoder *e, const char *text, int64_t length, int64_t start, dw_error *err)
+{
+    (void)start;
+    return encode_stretch(e, text, length, err);
+}
+
+static dw_status raw_stretch(encoder *e, const char *text, int64_t length, int64_t start, dw_error *err)
+{
+    const int control = is_markup(e, start, start + length);
+    char *normal;
+    int64_t normal_length;
+    dw_status status;
+    if (length == 0) return DW_OK;
+    DW_TRY(dw_normalise(e->tokenizer, text, length, &normal, &normal_length, err));
+    status = cut_at_added(e, &e->tokenizer->normalized, normal, normal_length, -1, control, plain_stretch, err);
+    dw_free(normal);
+    return status;
+}
+
+/* ---- normalisation ---- */
+
+/* out: 3 * length bytes of room. */
+static int64_t escape_spaces(const char *text, int64_t length, char *out)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < length; i++) {
+        if (text[i] == ' ') {
+            memcpy(out + count, DW_SPACE_SIGN, 3);
+            count += 3;
+        } else {
+            out[count++] = text[i];
+        }
+    }
+    return count;
+}
+
+dw_status dw_normalise(const dw_tokenizer *t, const char *text, int64_t length, char **out, int64_t *out_length, dw_error *err)
+{
+    const char *space = t->prefix == DW_PREFIX_NORMALIZER ? space_of(t) : "";
+    const int64_t prefix = (int64_t)strlen(space);
+    const int escapes = t->kind == DW_TOKENIZER_SENTENCEPIECE;
+    char *composed = NULL;
+    int64_t composed_length;
+    dw_status status;
+    *out = NULL;
+    if (t->nfc) DW_TRY(dw_nfc(text, length, &composed, &composed_length, err));
+    if (composed != NULL) {
+        text = composed;
+        length = composed_length;
+    }
+    status = DW_ALLOC(out, prefix + (escapes ? 3 : 1) * length, "text", err);
+    if (status == DW_OK) {
+        memcpy(*out, space, (size_t)prefix);
+        if (escapes) {
+            *out_length = prefix + escape_spaces(text, length, *out + prefix);
+        } else {
+            memcpy(*out + prefix, text, (size_t)length);
+            *out_length = prefix + length;
+        }
+    }
+    dw_free(composed);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+dw_status dw_tokenize_marked(const dw_tokenizer *t, const char *text, int64_t length, const dw_span *markup, int64_t spans,
+                             int32_t **ids, int64_t *count, dw_error *err)
+{
+    encoder e = {.tokenizer = t, .markup = markup, .markup_count = spans, .is_first = 1};
+    const int64_t invalid = dw_utf8_check(text, length);
+    dw_status status;
+    *ids = NULL;
+    *count = 0;
+    if (invalid >= 0) return dw_fail(err, DW_INPUT, "invalid UTF-8 at byte %lld", (long long)invalid);
+    /* English has about four bytes a token: one allocation is mostly enough. */
+    DW_TRY(DW_GROW(&e.ids, &e.capacity, length / 3 + 1, "token ids", err));
+    status = cut_at_added(&e, &t->raw, text, length, 0, 0, raw_stretch, err);
+    dw_merge_scratch_free(&e.scratch);
+    dw_free(e.prefixed);
+    if (status != DW_OK) {
+        dw_free(e.ids);
+        return status;
+    }
+    *ids = e.ids;
+    *count = e.count;
+    return DW_OK;
+}
+
+dw_status dw_tokenize(const dw_tokenizer *t, const char *text, int64_t length, int parse_special, int32_t **ids, int64_t *count,
+                      dw_error *err)
+{
+    const dw_span all = {0, length};
+    return dw_tokenize_marked(t, text, length, &all, parse_special ? 1 : 0, ids, count, err);
+}
