@@ -11,9 +11,10 @@
 dw_status dw_alloc_bytes(void **out, int64_t count, int64_t size, const char *what, dw_error *err);
 
 /* DW_ALLOC(&array, n, "name", err) for a typed pointer. (clang-tidy suspects the size of an array of pointers.) */
-#define DW_ALLOC(pointer, count, what, err)                                                                                    \
-    dw_alloc_bytes((void **)(pointer), (count), (int64_t)sizeof **(pointer), (what),                                           \
-                   (err)) /* NOLINT(bugprone-sizeof-expression) */
+/* clang-format off */
+#define DW_ALLOC(pointer, count, what, err) \
+    dw_alloc_bytes((void **)(pointer), (count), (int64_t)sizeof **(pointer), (what), (err)) /* NOLINT(bugprone-sizeof-expression) */
+/* clang-format on */
 
 /* Grows *array (count_of_elements *capacity) so that it holds at least needed elements, keeping what is there; the new
    part is zeroed. *array may be NULL with *capacity 0. On failure nothing changes. */

@@ -19,20 +19,20 @@
 #define DW_SILU_FACTOR ((float)-DW_LOG2_E)
 
 /* -2 log2(e) sqrt(2/pi), and 0.044715 times it. */
-#define DW_GELU_TANH_LINEAR -2.30220819813f
-#define DW_GELU_TANH_CUBIC -0.10294323958f
+#define DW_GELU_TANH_LINEAR (-2.30220819813f)
+#define DW_GELU_TANH_CUBIC (-0.10294323958f)
 
 #define DW_GELU_LAST 5.5f
-#define DW_GELU_C0 -1.0f
-#define DW_GELU_C1 -0x1.26af6ap+0f
-#define DW_GELU_C2 -0x1.d6298ap-2f
-#define DW_GELU_C3 -0x1.af76bep-5f
+#define DW_GELU_C0 (-1.0f)
+#define DW_GELU_C1 (-0x1.26af6ap+0f)
+#define DW_GELU_C2 (-0x1.d6298ap-2f)
+#define DW_GELU_C3 (-0x1.af76bep-5f)
 #define DW_GELU_C4 0x1.dd1682p-8f
-#define DW_GELU_C5 -0x1.20ce90p-12f
-#define DW_GELU_C6 -0x1.2cae8cp-13f
+#define DW_GELU_C5 (-0x1.20ce90p-12f)
+#define DW_GELU_C6 (-0x1.2cae8cp-13f)
 #define DW_GELU_C7 0x1.29bdc8p-15f
-#define DW_GELU_C8 -0x1.eb689ep-19f
+#define DW_GELU_C8 (-0x1.eb689ep-19f)
 #define DW_GELU_C9 0x1.40f7a4p-23f
-#define DW_GELU_SLOPE -8.2f
+#define DW_GELU_SLOPE (-8.2f)
 
 #endif

@@ -86,7 +86,7 @@ dw_status dw_rope_scaling_parse(const char *text, dw_rope *rope, dw_error *err)
 
 static dw_status apply_overrides(dw_config *c, const dw_config_overrides *overrides, dw_error *err)
 {
-    dw_rope fresh;
+    dw_rope fresh = {0};
     if (overrides->rope_scaling != NULL) {
         DW_TRY(dw_rope_scaling_parse(overrides->rope_scaling, &fresh, err));
         fresh.base = c->rope.base;

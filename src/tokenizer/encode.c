@@ -116,30 +116,28 @@ static dw_status encode_piece(void *context, const char *piece, int64_t length, 
 
 /* ---- stretches ---- */
 
-static const char *space_of(const dw_tokenizer *t)
+static dw_string space_of(const dw_tokenizer *t)
 {
-    return t->kind == DW_TOKENIZER_SENTENCEPIECE ? DW_SPACE_SIGN : " ";
+    return dw_string_of(t->kind == DW_TOKENIZER_SENTENCEPIECE ? DW_SPACE_SIGN : " ");
 }
 
-static int begins_with(const char *text, int64_t length, const char *start)
+static int begins_with(const char *text, int64_t length, dw_string start)
 {
-    const int64_t n = (int64_t)strlen(start);
-    return length >= n && memcmp(text, start, (size_t)n) == 0;
+    return length >= start.length && memcmp(text, start.data, (size_t)start.length) == 0;
 }
 
 /* Puts the space of DW_PREFIX_FIRST or DW_PREFIX_EACH in front of *text, which then lies in e->prefixed. */
 static dw_status add_prefix(encoder *e, const char **text, int64_t *length, dw_error *err)
 {
     const dw_tokenizer *t = e->tokenizer;
-    const char *space = space_of(t);
-    const int64_t n = (int64_t)strlen(space);
+    const dw_string space = space_of(t);
     if (t->prefix != DW_PREFIX_EACH && !(t->prefix == DW_PREFIX_FIRST && e->is_first)) return DW_OK;
     if (begins_with(*text, *length, space)) return DW_OK;
-    DW_TRY(DW_GROW(&e->prefixed, &e->prefixed_capacity, *length + n, "text", err));
-    memcpy(e->prefixed, space, (size_t)n);
-    memcpy(e->prefixed + n, *text, (size_t)*length);
+    DW_TRY(DW_GROW(&e->prefixed, &e->prefixed_capacity, *length + space.length, "text", err));
+    memcpy(e->prefixed, space.data, (size_t)space.length);
+    memcpy(e->prefixed + space.length, *text, (size_t)*length);
     *text = e->prefixed;
-    *length += n;
+    *length += space.length;
     return DW_OK;
 }
 
@@ -219,6 +217,12 @@ static dw_status raw_stretch(encoder *e, const char *text, int64_t length, int64
 
 /* ---- normalisation ---- */
 
+static int64_t put_text(char *out, dw_string text)
+{
+    if (text.length > 0) memcpy(out, text.data, (size_t)text.length);
+    return text.length;
+}
+
 /* out: 3 * length bytes of room. */
 static int64_t escape_spaces(const char *text, int64_t length, char *out)
 {
@@ -236,8 +240,7 @@ static int64_t escape_spaces(const char *text, int64_t length, char *out)
 
 dw_status dw_normalise(const dw_tokenizer *t, const char *text, int64_t length, char **out, int64_t *out_length, dw_error *err)
 {
-    const char *space = t->prefix == DW_PREFIX_NORMALIZER ? space_of(t) : "";
-    const int64_t prefix = (int64_t)strlen(space);
+    const dw_string space = t->prefix == DW_PREFIX_NORMALIZER ? space_of(t) : dw_string_of("");
     const int escapes = t->kind == DW_TOKENIZER_SENTENCEPIECE;
     char *composed = NULL;
     int64_t composed_length;
@@ -248,14 +251,13 @@ dw_status dw_normalise(const dw_tokenizer *t, const char *text, int64_t length, 
         text = composed;
         length = composed_length;
     }
-    status = DW_ALLOC(out, prefix + (escapes ? 3 : 1) * length, "text", err);
+    status = DW_ALLOC(out, space.length + (escapes ? 3 : 1) * length, "text", err);
     if (status == DW_OK) {
-        memcpy(*out, space, (size_t)prefix);
+        *out_length = put_text(*out, space);
         if (escapes) {
-            *out_length = prefix + escape_spaces(text, length, *out + prefix);
+            *out_length += escape_spaces(text, length, *out + *out_length);
         } else {
-            memcpy(*out + prefix, text, (size_t)length);
-            *out_length = prefix + length;
+            *out_length += put_text(*out + *out_length, (dw_string){text, length});
         }
     }
     dw_free(composed);

@@ -6,6 +6,7 @@
 #include "tests/shared/dewpoint.h"
 #include "tests/shared/fixtures.h"
 #include "tests/shared/gguf_writer.h"
+#include "tests/shared/reference.h"
 #include "tests/shared/safetensors_small.h"
 
 /* The file of a fixture with a u32 overwritten. */
@@ -281,15 +282,24 @@ Test(cli_inspect, errors_are_those_of_the_other_commands)
 
 /* ---- directories ---- */
 
-#define REFERENCE "../shared/reference/models/"
+/* Path of a reference model; good until the next four calls. */
+static const char *model_directory(const char *name)
+{
+    static char paths[4][512];
+    static int next;
+    char file[128];
+    snprintf(file, sizeof file, "models/%s", name);
+    next = (next + 1) % 4;
+    snprintf(paths[next], sizeof paths[next], "%s", reference_path(file));
+    return paths[next];
+}
 
 Test(cli_inspect, a_directory_is_shown_as_its_config_and_its_files_say)
 {
-    json_t *o = DEWPOINT_JSON("inspect", "-m", REFERENCE "neox-float16", "--json", "-c", "100");
-    json_t *config = json_load_file(REFERENCE "neox-float16/config.json", 0, NULL);
+    json_t *o = DEWPOINT_JSON("inspect", "-m", model_directory("neox-float16"), "--json", "-c", "100");
+    json_t *config = reference_json("models/neox-float16/config.json");
     const json_t *types = json_object_get(o, "types");
     cr_assert(json_is_true(json_object_get(o, "supported")), "%s", text_at(o, "problem"));
-    cr_assert_not_null(config, REFERENCE "neox-float16/config.json is missing; tests need it");
     cr_assert_str_eq(text_at(o, "format"), "safetensors");
     cr_assert_str_eq(text_at(o, "family"), "gpt_neox");
     cr_assert(number_at(o, "files") == 1 && json_is_null(json_object_get(o, "tokenizer")));
@@ -313,8 +323,8 @@ Test(cli_inspect, a_directory_is_shown_as_its_config_and_its_files_say)
 
 Test(cli_inspect, all_files_of_a_directory_are_counted)
 {
-    json_t *o = DEWPOINT_JSON("inspect", "-m", REFERENCE "llama-bf16-shards", "--json");
-    dewpoint_result text = DEWPOINT("inspect", "-m", REFERENCE "llama-bf16-shards", "--verbose");
+    json_t *o = DEWPOINT_JSON("inspect", "-m", model_directory("llama-bf16-shards"), "--json");
+    dewpoint_result text = DEWPOINT("inspect", "-m", model_directory("llama-bf16-shards"), "--verbose");
     cr_assert_eq(number_at(o, "files"), 4);
     /* Of the index: total_parameters, total_size. */
     cr_assert_eq(number_at(o, "parameters"), 232240);

@@ -1,5 +1,4 @@
-#define _XOPEN_SOURCE 700 /* nftw */
-#define _GNU_SOURCE
+#define _GNU_SOURCE /* nftw */
 #include "tests/shared/fixtures.h"
 
 #include <criterion/criterion.h>
