@@ -229,8 +229,7 @@ static int64_t escape_spaces(const char *text, int64_t length, char *out)
     int64_t count = 0;
     for (int64_t i = 0; i < length; i++) {
         if (text[i] == ' ') {
-            memcpy(out + count, DW_SPACE_SIGN, 3);
-            count += 3;
+            count += put_text(out + count, dw_string_of(DW_SPACE_SIGN));
         } else {
             out[count++] = text[i];
         }
