@@ -99,6 +99,43 @@ Test(vector, rms_norm_of_zeros_is_zero)
     for (int i = 0; i < DW_LANES; i++) cr_assert_eq(y[i], 0);
 }
 
+/* ---- layer norm ---- */
+
+/* Within the roundings of two sums of n numbers in 16 lanes and of a few operations on each. */
+Test(vector, layer_norm_takes_off_the_mean_and_is_close_to_long_double)
+{
+    static const int64_t sizes[] = {1, 2, 15, 16, 17, 55, 100};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        const int64_t n = sizes[s];
+        float x[MOST], gain[MOST], bias[MOST], y[MOST];
+        long double mean = 0, variance = 0;
+        fill(x, n, 1, 4);
+        fill(gain, n, 2, 2);
+        fill(bias, n, 3, 1);
+        for (int64_t i = 0; i < n; i++) x[i] += 100; /* the mean is much larger than what varies */
+        for (int64_t i = 0; i < n; i++) mean += (long double)x[i] / n;
+        for (int64_t i = 0; i < n; i++) variance += (x[i] - mean) * (x[i] - mean) / n;
+        dw_layer_norm(y, x, gain, bias, n, 1e-5f);
+        for (int64_t i = 0; i < n; i++) {
+            const long double want = (x[i] - mean) / sqrtl(variance + 1e-5f) * gain[i] + bias[i];
+            /* the mean is off by some 2^-24 * 100, which the small deviations of tiny n make weigh more */
+            cr_assert(fabsl(y[i] - want) <= (n < 3 ? 4e-3L : 4e-5L) * (1 + fabsl(want)), "%lld of %lld: %.9g, not %.9Lg",
+                      (long long)i, (long long)n, (double)y[i], want);
+        }
+        for (int64_t i = n; i < dw_padded(n); i++) cr_assert_eq(y[i], 0);
+    }
+}
+
+Test(vector, scale_rounds_each_product_once)
+{
+    float x[MOST], y[MOST];
+    fill(x, 100, 1, 9);
+    memcpy(y, x, sizeof x);
+    dw_vector_scale(y, 25.298221f, 99);
+    for (int i = 0; i < 99; i++) cr_assert_eq(y[i], (float)((double)x[i] * (double)25.298221f));
+    cr_assert(same_bits(y + 99, x + 99, 1));
+}
+
 /* ---- sum ---- */
 
 Test(vector, add_rounds_each_sum_once_and_writes_no_more)
