@@ -1,6 +1,7 @@
 #include "attention/omitted.h"
 
 #include <math.h>
+#include <stddef.h>
 
 #include "base/precise.h"
 
@@ -18,6 +19,7 @@ void dw_omitted_add(dw_omitted *omitted, dw_interval mass, int64_t position, int
     omitted->sum_low += mass.low;
     omitted->sum_high += mass.high;
     omitted->count++;
+    if (omitted->by_head != NULL) dw_omitted_add(&omitted->by_head[layer * omitted->heads + head], mass, position, layer, head);
 }
 
 dw_interval dw_omitted_mean(const dw_omitted *omitted)

@@ -9,13 +9,15 @@ typedef struct {
 } dw_interval;
 
 /* Over sparse rows x layers x heads so far; start from all zero. */
-typedef struct {
+typedef struct dw_omitted {
     int64_t count; /* rows * layers * heads; 0: no sparse row yet */
     double sum_low, sum_high;
     double max_low, max_high; /* an interval that contains the largest omitted mass */
     int64_t max_position;     /* where max_high was first reached */
     int64_t max_layer;
     int64_t max_head;
+    struct dw_omitted *by_head; /* NULL, or [layers][heads] of the caller: the same of each alone */
+    int64_t heads;
 } dw_omitted;
 
 void dw_omitted_add(dw_omitted *omitted, dw_interval mass, int64_t position, int64_t layer, int64_t head);

@@ -22,6 +22,7 @@ static const command_row commands[] = {
     {DW_COMMAND_GENERATE, "generate", "continue a prompt; text on stdout, statistics on stderr"},
     {DW_COMMAND_TOKENIZE, "tokenize", "token ids of a text, and back with --decode"},
     {DW_COMMAND_LOGITS, "logits", "logits at chosen positions of a prompt"},
+    {DW_COMMAND_COMPARE, "compare", "what a mode changes against dense attention: tokens, KL, perplexity, omitted mass"},
     {DW_COMMAND_INSPECT, "inspect", "what a model holds, and the memory that a context takes on these ranks"},
     {DW_COMMAND_BENCH_DECODE, "bench decode", "tokens a second of decoding at given depths of the cache"},
     {DW_COMMAND_BENCH_PREFILL, "bench prefill", "tokens a second of prefill at given depths of the cache"},
@@ -61,7 +62,7 @@ struct option_row {
     const char *help;
 };
 
-static option_reader read_attention, read_kv_type, read_stop, read_depths, read_rope_scaling;
+static option_reader read_attention, read_kv_type, read_stop, read_depths, read_rope_scaling, read_on;
 
 #define UNBOUNDED 0x1p62
 #define FIELD(name) offsetof(dw_options, name)
@@ -76,8 +77,9 @@ enum {
     PRE = DW_COMMAND_BENCH_PREFILL,
     KER = DW_COMMAND_BENCH_KERNELS,
     BENCHES = DEC | PRE,
-    PROMPTED = GEN | TOK | LOG,
-    COMPUTING = GEN | LOG | BENCHES,
+    COM = DW_COMMAND_COMPARE,
+    PROMPTED = GEN | TOK | LOG | COM,
+    COMPUTING = GEN | LOG | COM | BENCHES,
     EVERY = PROMPTED | BENCHES | INS
 };
 
@@ -102,24 +104,27 @@ static const option_row table[] = {
                 "the prompt is token ids: numbers between white space or commas, or a JSON array"),
     FLAG_OPTION("lossy", 0, PROMPTED, lossy, "replace invalid UTF-8 by U+FFFD instead of refusing it"),
     FLAG_OPTION("parse-special", 0, PROMPTED, parse_special, "strings of control tokens in the text become those tokens"),
-    FLAG_OPTION("chat", 0, GEN | LOG, chat,
+    FLAG_OPTION("chat", 0, GEN | LOG | COM, chat,
                 "the prompt is what a user says, written for the model as its chat template has it"),
-    TEXT_OPTION("system", 0, GEN | LOG, system, "TEXT", "with --chat: the system text (default: the template's, if any)"),
+    TEXT_OPTION("system", 0, GEN | LOG | COM, system, "TEXT", "with --chat: the system text (default: the template's, if any)"),
     FLAG_OPTION("decode", 0, TOK, decode, "print the text of --prompt-ids"),
-    NUMBER_OPTION("tokens", 'n', GEN, INTEGER, tokens, 0, UNBOUNDED, "N", "new tokens (default: to end of text or context)"),
-    NUMBER_OPTION("context", 'c', GEN | LOG | INS, INTEGER, context, 1, UNBOUNDED, "N",
+    NUMBER_OPTION("tokens", 'n', GEN | COM, INTEGER, tokens, 0, UNBOUNDED, "N",
+                  "new tokens (default: to end of text or context; compare: tokens to compare, default 64)"),
+    OTHER_OPTION("on", 0, COM, read_on, "WHAT",
+                 "continuation (default): what dense attention generates behind the prompt; text: the prompt's last tokens"),
+    NUMBER_OPTION("context", 'c', GEN | LOG | COM | INS, INTEGER, context, 1, UNBOUNDED, "N",
                   "positions of the KV cache (default: what is needed, at most the trained context; inspect: all of that)"),
     TEXT_OPTION("positions", 0, LOG, positions, "LIST", "0-based positions: 5,10 or all or last (default last)"),
     OTHER_OPTION("depths", 0, BENCHES, read_depths, "LIST", "positions in the cache before measuring (default 0,4K,8K)"),
     NUMBER_OPTION("repeat", 0, BENCHES, INTEGER, repeat, 1, 1000, "N",
                   "measurements of a case, the median is reported (default 3)"),
-    OTHER_OPTION("attention", 0, GEN | LOG | DEC, read_attention, "MODE",
-                 "dense (default) or condensate; bench decode takes a list (default both)"),
-    NUMBER_OPTION("anchor", 0, GEN | LOG | DEC | INS, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
+    OTHER_OPTION("attention", 0, GEN | LOG | COM | DEC, read_attention, "MODE",
+                 "dense (default) or condensate (default of compare); bench decode takes a list (default both)"),
+    NUMBER_OPTION("anchor", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
                   "condensate: the first N positions (default 1)"),
-    NUMBER_OPTION("window", 0, GEN | LOG | DEC | INS, INTEGER, policy.window, 0, UNBOUNDED, "N",
+    NUMBER_OPTION("window", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.window, 0, UNBOUNDED, "N",
                   "condensate: the last N positions (default 64)"),
-    NUMBER_OPTION("keys", 0, GEN | LOG | DEC | INS, INTEGER, policy.keys, 0, UNBOUNDED, "K",
+    NUMBER_OPTION("keys", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.keys, 0, UNBOUNDED, "K",
                   "condensate: the best K positions by score (default 32)"),
     OTHER_OPTION("kv-type", 0, COMPUTING | INS, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"),
     NUMBER_OPTION("rope-base", 0, COMPUTING, REAL, rope_base, 1e-3, 1e12, "X",
@@ -144,9 +149,10 @@ static const option_row table[] = {
     NUMBER_OPTION("deadline", 0, EVERY, REAL, deadline, 1e-3, 1e9, "SECONDS", "longest wait for another rank (default 120)"),
     FLAG_OPTION("json", 0, EVERY | KER, json, "one JSON object on stdout, nothing else there"),
     FLAG_OPTION("csv", 0, BENCHES | KER, csv, "comma-separated values on stdout"),
-    WHEN_OPTION("progress", 0, GEN | LOG, progress, "auto (default), always or never: progress of the prefill on stderr"),
+    WHEN_OPTION("progress", 0, GEN | LOG | COM, progress, "auto (default), always or never: progress of the prefill on stderr"),
     FLAG_OPTION("quiet", 0, PROMPTED, quiet, "no statistics and no progress"),
-    FLAG_OPTION("verbose", 0, GEN | LOG | INS, verbose, "a table of the ranks on stderr; inspect: all metadata and tensors"),
+    FLAG_OPTION("verbose", 0, GEN | LOG | COM | INS, verbose,
+                "a table of the ranks on stderr; inspect: all metadata and tensors"),
     FLAG_OPTION("version", 0, ALL, version, "print the version"),
     FLAG_OPTION("help", 'h', ALL, help, "print this"),
 };
@@ -300,6 +306,13 @@ static dw_status read_depths(dw_options *options, const option_row *row, const c
         if (*text == '\0') return DW_OK;
         text++;
     }
+}
+
+static dw_status read_on(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    options->on = value;
+    if (strcmp(value, "continuation") == 0 || strcmp(value, "text") == 0) return DW_OK;
+    return dw_fail(err, DW_USAGE, "--%s '%s' is not continuation or text", row->name, value);
 }
 
 static dw_status read_rope_scaling(dw_options *options, const option_row *row, const char *value, dw_error *err)
@@ -482,9 +495,14 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         .depths = {0, 4096, 8192},
         .depth_count = 3,
         .repeat = 3,
+        .on = "continuation",
         .fail_rank = -1,
     };
     DW_TRY(read_command(options, argv + at, &used, err));
+    if (options->command == DW_COMMAND_COMPARE) {
+        options->modes[0] = options->policy.mode = DW_CONDENSATE;
+        options->tokens = 64;
+    }
     for (at += used; at < argc; at += used) {
         DW_TRY(read_option(options, argv + at, &used, err));
         if (options->help || options->version) return DW_OK;

@@ -18,7 +18,8 @@ typedef enum {
     DW_COMMAND_BENCH_DECODE = 8,
     DW_COMMAND_BENCH_PREFILL = 16,
     DW_COMMAND_INSPECT = 32,
-    DW_COMMAND_BENCH_KERNELS = 64
+    DW_COMMAND_BENCH_KERNELS = 64,
+    DW_COMMAND_COMPARE = 128
 } dw_command_id;
 
 typedef enum { DW_AUTO, DW_ALWAYS, DW_NEVER } dw_when;
@@ -59,6 +60,7 @@ typedef struct {
     int stop_count;
     int ignore_eos;
 
+    const char *on;        /* compare: "continuation" or "text" */
     int decode;            /* tokenize */
     const char *positions; /* logits: "all", "last" or numbers; NULL: last */
     int64_t depths[DW_MAX_DEPTHS];

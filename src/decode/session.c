@@ -362,6 +362,12 @@ void dw_session_times(const dw_session *s, dw_times *times)
                         .wait = attend.wait};
 }
 
+void dw_session_collect_heads(dw_session *s, dw_omitted *by_head)
+{
+    s->omitted.by_head = by_head;
+    s->omitted.heads = s->model->config.heads;
+}
+
 void dw_session_omitted(const dw_session *s, dw_omitted *omitted)
 {
     *omitted = s->omitted;

@@ -69,6 +69,8 @@ dw_status dw_session_finish(dw_session *session, dw_rank_memory *memory, dw_traf
 int64_t dw_session_positions(const dw_session *session);
 void dw_session_times(const dw_session *session, dw_times *times);       /* since creation */
 void dw_session_omitted(const dw_session *session, dw_omitted *omitted); /* since creation */
+/* From now on also collects the omitted mass of each layer and head: by_head [layers][heads], zeros, of the caller. */
+void dw_session_collect_heads(dw_session *session, dw_omitted *by_head);
 
 /* Coordinator: traffic of all ranks so far (one small gather). */
 dw_status dw_session_traffic(dw_session *session, dw_traffic *traffic, dw_error *err);
