@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "attention/discovery.h"
+#include "attention/mass.h"
 #include "attention/partial.h"
 #include "attention/scan.h"
 #include "attention/sparse.h"
@@ -41,6 +42,10 @@ struct dw_attention {
     dw_sparse *sparse;
     void *proposal;       /* [proposal_shape.capacity] */
     dw_interval *omitted; /* [heads] */
+    dw_mass *mass;        /* of mode mass, in place of the four above; with [heads]: */
+    dw_histogram *histograms;
+    int64_t *bins;
+    double epsilon;
 
     /* The call at work, for pool tasks. */
     dw_attend_layer layer;
@@ -56,13 +61,18 @@ struct dw_attention {
 static dw_status create_sparse_parts(dw_attention *a, const dw_shard_config *config, const dw_policy *policy, dw_error *err)
 {
     if (policy->mode == DW_DENSE) return DW_OK;
+    a->is_sparse_ready = 1;
+    if (policy->mode == DW_MASS) {
+        a->epsilon = policy->epsilon;
+        DW_TRY(DW_ALLOC(&a->histograms, a->heads, "histograms", err));
+        DW_TRY(DW_ALLOC(&a->bins, a->heads, "histograms", err));
+        return dw_mass_create(&a->mass, a->kernels, a->pool, config, a->heads, err);
+    }
     DW_TRY(dw_proposal_shape_create(&a->proposal_shape, config, a->heads, policy, err));
     DW_TRY(dw_discovery_create(&a->discovery, a->kernels, a->pool, config, policy, &a->proposal_shape, err));
     DW_TRY(dw_sparse_create(&a->sparse, a->kernels, a->pool, config, &a->proposal_shape, err));
     DW_TRY(dw_alloc_bytes(&a->proposal, a->proposal_shape.capacity, 1, "proposal buffer", err));
-    DW_TRY(DW_ALLOC(&a->omitted, a->heads, "proposal buffer", err));
-    a->is_sparse_ready = 1;
-    return DW_OK;
+    return DW_ALLOC(&a->omitted, a->heads, "proposal buffer", err);
 }
 
 static dw_status create_parts(dw_attention *a, const dw_shard_config *config, int64_t max_rows, const dw_policy *policy,
@@ -73,11 +83,13 @@ static dw_status create_parts(dw_attention *a, const dw_shard_config *config, in
     DW_TRY(dw_scan_create(&a->scan, a->kernels, a->pool, config, a->heads, max_rows, err));
     DW_TRY(create_sparse_parts(a, config, policy, err));
     theirs = dw_larger(max_rows * a->partial_bytes, a->proposal_shape.capacity);
+    if (a->mass != NULL) theirs = dw_larger(theirs, a->heads * (int64_t)sizeof *a->histograms);
     DW_TRY(dw_alloc_bytes((void **)&a->gathered, max_rows, a->row_bytes, "row buffer", err));
     DW_TRY(dw_alloc_bytes((void **)&a->partials, max_rows, a->partial_bytes, "partial sums", err));
     DW_TRY(dw_alloc_bytes(&a->theirs, theirs, 1, "partial sums", err));
     DW_TRY(DW_ALLOC(&a->offsets, config->ranks + 1, "row buffer", err));
     a->buffer_bytes = max_rows * (a->row_bytes + a->partial_bytes) + theirs + 2 * a->proposal_shape.capacity;
+    if (a->mass != NULL) a->buffer_bytes += dw_mass_bytes(a->mass) + a->heads * (int64_t)sizeof *a->histograms;
     return DW_OK;
 }
 
@@ -122,6 +134,9 @@ void dw_attention_destroy(dw_attention *a)
     dw_free(a->offsets);
     dw_free(a->proposal);
     dw_free(a->omitted);
+    dw_mass_destroy(a->mass);
+    dw_free(a->histograms);
+    dw_free(a->bins);
     dw_free(a);
 }
 
@@ -313,6 +328,50 @@ static dw_status attend_sparse(dw_attention *a, dw_pos position, const float *q,
     return DW_OK;
 }
 
+/* The coordinator's choice for every head. */
+static void choose_cuts(dw_attention *a, dw_pos position, const float *q, dw_omitted *omitted)
+{
+    const int64_t visible = dw_visible_count(dw_visible_positions(position, a->layer.window));
+    for (int64_t h = 0; h < a->heads; h++) {
+        const dw_cut cut = dw_mass_cut(&a->histograms[h], a->epsilon, q + h * a->head_dim, a->head_dim);
+        a->bins[h] = cut.bin;
+        dw_omitted_add(omitted, cut.omitted, position, a->layer.index, h);
+        dw_omitted_count(omitted, cut.keys, visible);
+    }
+}
+
+/* One row of mode mass: count, reduce, cut, broadcast, attend above the cut, reduce. */
+static dw_status attend_mass(dw_attention *a, dw_pos position, const float *q, float *out, dw_omitted *omitted, dw_error *err)
+{
+    const dw_visible visible = dw_visible_positions(position, a->layer.window);
+    const int64_t words = dw_partial_words(a->head_dim + 1);
+    int64_t bytes = a->heads * (int64_t)sizeof *a->histograms;
+    double start = dw_now();
+    double now;
+    DW_TRY(dw_mass_count(a->mass, a->shard, a->layer.index, visible, q, a->histograms, err));
+    now = dw_now();
+    a->times.score += now - start;
+    start = now;
+    DW_TRY(dw_reduce(a->transport, a->histograms, &bytes, bytes, a->theirs, dw_histogram_merge, NULL, err));
+    if (a->transport->rank == 0) choose_cuts(a, position, q, omitted);
+    DW_TRY(dw_broadcast(a->transport, a->bins, a->heads * (int64_t)sizeof *a->bins, err));
+    now = dw_now();
+    a->times.reduce += now - start;
+    start = now;
+    dw_mass_attend(a->mass, a->bins, a->layer.value_exponent, a->partials);
+    now = dw_now();
+    a->times.attend += now - start;
+    start = now;
+    bytes = a->partial_bytes;
+    DW_TRY(dw_reduce(a->transport, a->partials, &bytes, bytes, a->theirs, merge_partials, a, err));
+    for (int64_t h = 0; a->transport->rank == 0 && h < a->heads; h++) {
+        dw_partial_finish(a->partials + h * words, a->head_dim + 1, a->layer.value_exponent[h * a->kv_heads / a->heads],
+                          out + h * a->head_dim);
+    }
+    a->times.reduce += dw_now() - start;
+    return DW_OK;
+}
+
 static dw_status attend_rows(dw_attention *a, const dw_rows *rows, dw_attend_kind kind, dw_omitted *omitted, dw_error *err)
 {
     if (kind == DW_ATTEND_STORE) return DW_OK;
@@ -320,7 +379,11 @@ static dw_status attend_rows(dw_attention *a, const dw_rows *rows, dw_attend_kin
     if (!a->is_sparse_ready) return dw_fail(err, DW_RUNTIME, "sparse rows in a session whose policy is dense");
     for (int64_t t = 0; t < rows->count; t++) {
         float *row_out = a->transport->rank == 0 ? a->out + t * a->out_stride : NULL;
-        DW_TRY(attend_sparse(a, rows->first + t, gathered_q(a, t), row_out, omitted, err));
+        if (a->mass != NULL) {
+            DW_TRY(attend_mass(a, rows->first + t, gathered_q(a, t), row_out, omitted, err));
+        } else {
+            DW_TRY(attend_sparse(a, rows->first + t, gathered_q(a, t), row_out, omitted, err));
+        }
     }
     return DW_OK;
 }

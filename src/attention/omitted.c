@@ -7,6 +7,12 @@
 
 #define ULP_HALF 0x1p-24 /* relative rounding error of one float operation */
 
+void dw_omitted_count(dw_omitted *omitted, int64_t selected, int64_t visible)
+{
+    omitted->selected += selected;
+    omitted->visible += visible;
+}
+
 void dw_omitted_add(dw_omitted *omitted, dw_interval mass, int64_t position, int64_t layer, int64_t head)
 {
     if (omitted->count == 0 || mass.high > omitted->max_high) {

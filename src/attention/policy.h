@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-typedef enum { DW_DENSE, DW_CONDENSATE } dw_attention_mode;
+/* DW_MASS: the smallest set of each head that certainly leaves out at most `epsilon` of the softmax mass (attention/mass.h). */
+typedef enum { DW_DENSE, DW_CONDENSATE, DW_MASS } dw_attention_mode;
 
 /* The condensate set of a row: the first `anchor` positions, the last `window` (the row itself included) and the best `keys` by
    (score descending, position ascending), overlaps counted once, of the positions that the row sees: where a layer's sliding
@@ -15,6 +16,7 @@ typedef struct {
     int64_t anchor;
     int64_t window;
     int64_t keys;
+    double epsilon; /* of DW_MASS: 0 to 1 */
 } dw_policy;
 
 #endif

@@ -22,6 +22,7 @@ typedef struct {
     int64_t rows;
     float *dense;        /* [rows][vocabulary] */
     float *logits;       /* [vocabulary] of one row */
+    dw_omitted omitted;  /* of all layers and heads */
     dw_omitted *by_head; /* [layers][heads] */
     dw_rank_memory *memory;
     dw_comparison result;
@@ -107,10 +108,21 @@ static dw_status run_mode(run *r, dw_error *err)
         DW_TRY(dw_session_append(r->session, &r->ids[i], 1, sparse, r->logits, 1, err));
         dw_comparison_add(&r->result, r->dense + i * vocabulary, r->logits, vocabulary, r->ids[i + 1]);
     }
+    dw_session_omitted(r->session, &r->omitted);
     return DW_OK;
 }
 
 /* ---- what is printed ---- */
+
+static double mean_keys(const run *r)
+{
+    return r->omitted.count == 0 ? 0 : (double)r->omitted.selected / (double)r->omitted.count;
+}
+
+static double share_of_keys(const run *r)
+{
+    return r->omitted.visible == 0 ? 0 : (double)r->omitted.selected / (double)r->omitted.visible;
+}
 
 /* Mean and worst omitted mass of one layer. */
 static dw_omitted layer_of(const run *r, int64_t layer)
@@ -155,9 +167,10 @@ static dw_status print_json(const run *r, dw_error *err)
     const double rows = (double)c->rows;
     const char *path = r->rank->model->checkpoint->path;
     json_t *divergence = c->first_difference < 0 ? json_null() : json_integer((json_int_t)c->first_difference + 1);
-    json_t *attention = json_pack("{s:s, s:I, s:I, s:I}", "mode", dw_mode_name(policy->mode), "anchor",
+    json_t *attention = json_pack("{s:s, s:I, s:I, s:I, s:f}", "mode", dw_mode_name(policy->mode), "anchor",
                                   (json_int_t)policy->anchor, "window", (json_int_t)policy->window, "keys",
-                                  (json_int_t)policy->keys);
+                                  (json_int_t)policy->keys, "epsilon", policy->epsilon);
+    if (policy->mode == DW_MASS) json_object_set_new(attention, "keys", json_real(mean_keys(r)));
     return dw_print_json(
         json_pack("{s:s, s:o, s:s, s:i, s:I, s:s, s:o, s:I, s:o, s:f, s:{s:f, s:f}, s:{s:f, s:f}, s:{s:f, s:f, s:f}, s:o}",
                   "dewpoint", DW_VERSION, "model", dw_json_text(path, (int64_t)strlen(path)), "family",
@@ -176,7 +189,9 @@ static dw_status print_table(const run *r, dw_error *err)
     const dw_policy *policy = &r->rank->options->policy;
     const double rows = (double)c->rows;
     printf("%s", dw_mode_name(policy->mode));
-    if (policy->mode != DW_DENSE) {
+    if (policy->mode == DW_MASS) {
+        printf(" %g (%.0f keys a head, %.1f %% of what it sees)", policy->epsilon, mean_keys(r), 100 * share_of_keys(r));
+    } else if (policy->mode == DW_CONDENSATE) {
         printf(" %lld+%lld+%lld", (long long)policy->anchor, (long long)policy->window, (long long)policy->keys);
     }
     printf(" against dense: %lld tokens behind %lld (%s)\n", (long long)c->rows, (long long)r->prompt_count,

@@ -36,10 +36,16 @@ static json_t *attention_json(const dw_options *options, const dw_generation *do
 {
     const dw_policy *policy = &options->policy;
     const int dense = policy->mode == DW_DENSE;
-    return json_pack("{s:s, s:I, s:I, s:I, s:s, s:b, s:o, s:i, s:i, s:I}", "mode", dw_mode_name(policy->mode), "anchor",
-                     (json_int_t)policy->anchor, "window", (json_int_t)policy->window, "keys", (json_int_t)policy->keys, "tail",
-                     "none", "exact", dense, "omitted_mass", omitted_json(&done->omitted), "drafted", 0, "accepted", 0,
-                     "dense_passes", (json_int_t)(dense ? done->passes : 0));
+    json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:s, s:b, s:o, s:i, s:i, s:I}", "mode", dw_mode_name(policy->mode),
+                               "anchor", (json_int_t)policy->anchor, "window", (json_int_t)policy->window, "keys",
+                               (json_int_t)policy->keys, "tail", "none", "exact", dense, "omitted_mass",
+                               omitted_json(&done->omitted), "drafted", 0, "accepted", 0, "dense_passes",
+                               (json_int_t)(dense ? done->passes : 0));
+    if (policy->mode == DW_MASS) { /* keys: how many a head attends to on average */
+        json_object_set_new(object, "epsilon", json_real(policy->epsilon));
+        json_object_set_new(object, "keys", json_real(per((double)done->omitted.selected, (double)done->omitted.count)));
+    }
+    return object;
 }
 
 static json_t *timings_json(const dw_rank *rank, const dw_generation *done)
@@ -101,8 +107,14 @@ static void print_attention(const dw_policy *policy, const dw_omitted *omitted)
         fprintf(stderr, "attention: dense, exact\n");
         return;
     }
-    fprintf(stderr, "attention: condensate %lld+%lld+%lld (anchor + window + keys)", (long long)policy->anchor,
-            (long long)policy->window, (long long)policy->keys);
+    if (policy->mode == DW_MASS) {
+        fprintf(stderr, "attention: mass %g, %.0f keys a head on average (%.1f %% of what it sees)", policy->epsilon,
+                per((double)omitted->selected, (double)omitted->count),
+                per(100 * (double)omitted->selected, (double)omitted->visible));
+    } else {
+        fprintf(stderr, "attention: condensate %lld+%lld+%lld (anchor + window + keys)", (long long)policy->anchor,
+                (long long)policy->window, (long long)policy->keys);
+    }
     if (omitted->count > 0) {
         print_interval(", omitted attention mass: mean", dw_omitted_mean(omitted));
         print_interval(", worst", (dw_interval){omitted->max_low, omitted->max_high});

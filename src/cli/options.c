@@ -119,13 +119,15 @@ static const option_row table[] = {
     NUMBER_OPTION("repeat", 0, BENCHES, INTEGER, repeat, 1, 1000, "N",
                   "measurements of a case, the median is reported (default 3)"),
     OTHER_OPTION("attention", 0, GEN | LOG | COM | DEC, read_attention, "MODE",
-                 "dense (default) or condensate (default of compare); bench decode takes a list (default both)"),
+                 "dense (default), condensate (default of compare) or mass; bench decode: a list of the first two"),
     NUMBER_OPTION("anchor", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
                   "condensate: the first N positions (default 1)"),
     NUMBER_OPTION("window", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.window, 0, UNBOUNDED, "N",
                   "condensate: the last N positions (default 64)"),
     NUMBER_OPTION("keys", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.keys, 0, UNBOUNDED, "K",
                   "condensate: the best K positions by score (default 32)"),
+    NUMBER_OPTION("epsilon", 0, GEN | LOG | COM, REAL, policy.epsilon, 0, 1, "E",
+                  "mass: attention mass that a head may leave out (default 0.001)"),
     OTHER_OPTION("kv-type", 0, COMPUTING | INS, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"),
     NUMBER_OPTION("rope-base", 0, COMPUTING, REAL, rope_base, 1e-3, 1e12, "X",
                   "base of the rotary angles (default: the model's)"),
@@ -232,7 +234,8 @@ static int is(const char *piece, int length, const char *name)
 
 const char *dw_mode_name(dw_attention_mode mode)
 {
-    return mode == DW_DENSE ? "dense" : "condensate";
+    static const char *const names[DW_ALL_MODES] = {"dense", "condensate", "mass"}; /* in the order of dw_attention_mode */
+    return names[mode];
 }
 
 static dw_status read_attention(dw_options *options, const option_row *row, const char *value, dw_error *err)
@@ -243,13 +246,15 @@ static dw_status read_attention(dw_options *options, const option_row *row, cons
     int length;
     options->mode_count = 0;
     while (next_piece(&list, &piece, &length)) {
-        const dw_attention_mode mode = is(piece, length, "dense") ? DW_DENSE : DW_CONDENSATE;
-        if (!is(piece, length, dw_mode_name(mode))) {
-            return dw_fail(err, DW_USAGE, "--%s '%.*s' is not a mode of this version; the modes are dense and condensate",
-                           row->name, length, piece);
+        const int modes = most > 1 ? DW_MODES : DW_ALL_MODES; /* the bench does not know what mass reads */
+        int mode = 0;
+        while (mode < modes && !is(piece, length, dw_mode_name((dw_attention_mode)mode))) mode++;
+        if (mode == modes) {
+            return dw_fail(err, DW_USAGE, "--%s '%.*s' is not a mode of %s; the modes are dense%s", row->name, length, piece,
+                           most > 1 ? "bench decode" : "this version", most > 1 ? " and condensate" : ", condensate and mass");
         }
         if (options->mode_count == most) return dw_fail(err, DW_USAGE, "--%s %s has too many modes", row->name, value);
-        options->modes[options->mode_count++] = mode;
+        options->modes[options->mode_count++] = (dw_attention_mode)mode;
     }
     options->policy.mode = options->modes[0];
     return DW_OK;
@@ -488,7 +493,7 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         .tokens = -1,
         .modes = {DW_DENSE, DW_CONDENSATE},
         .mode_count = DW_MODES,
-        .policy = {DW_DENSE, 1, 64, 32},
+        .policy = {DW_DENSE, 1, 64, 32, 1e-3},
         .key_type = DW_F16,
         .value_type = DW_F16,
         .sampling = {.top_p = 1},

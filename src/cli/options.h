@@ -24,7 +24,7 @@ typedef enum {
 
 typedef enum { DW_AUTO, DW_ALWAYS, DW_NEVER } dw_when;
 
-enum { DW_MAX_STOPS = 64, DW_MAX_DEPTHS = 64, DW_MODES = 2 };
+enum { DW_MAX_STOPS = 64, DW_MAX_DEPTHS = 64, DW_MODES = 2, DW_ALL_MODES = 3 };
 
 /* Strings point into argv. */
 typedef struct {

@@ -121,3 +121,44 @@ Test(cli_compare, what_can_not_be_compared_is_refused)
         dewpoint_free(&result);
     }
 }
+
+/* Mode mass: at epsilon 0 nothing changes; at a small one what is left out stays below it and ranks change nothing. */
+Test(cli_compare, mass_leaves_out_no_more_than_it_may)
+{
+    const char *m = model();
+    const char *t = text();
+    json_t *none = DEWPOINT_JSON("compare", "-m", m, "-f", t, "-n", "30", "--attention", "mass", "--epsilon", "0", "--json");
+    json_t *little = DEWPOINT_JSON("compare", "-m", m, "-f", t, "-n", "30", "--attention", "mass", "--epsilon", "0.01",
+                                   "--json");
+    json_t *ranks = DEWPOINT_JSON("compare", "-m", m, "-f", t, "-n", "30", "--attention", "mass", "--epsilon", "0.01", "--json",
+                                  "--simulate-ranks", "5", "--threads", "2");
+    const json_t *layers = json_object_get(little, "layers");
+    is_the_same(none);
+    cr_assert(number(little, "kl", "max") > 0 && number(little, "match", NULL) > 0.9);
+    for (size_t i = 0; i < json_array_size(layers); i++) {
+        const json_t *max = json_object_get(json_object_get(json_array_get(layers, i), "omitted_mass"), "max");
+        cr_assert(json_number_value(json_array_get(max, 1)) <= 0.01 && json_number_value(json_array_get(max, 0)) > 0);
+    }
+    json_object_del(little, "ranks");
+    json_object_del(ranks, "ranks");
+    cr_assert(json_equal(little, ranks), "other results on five ranks");
+    json_decref(none);
+    json_decref(little);
+    json_decref(ranks);
+}
+
+Test(cli_compare, generate_says_how_many_keys_mass_took)
+{
+    dewpoint_result result = DEWPOINT("generate", "-m", model(), "-f", text(), "-n", "8", "--attention", "mass", "--epsilon",
+                                      "0.05");
+    json_t *o = DEWPOINT_JSON("generate", "-m", model(), "-f", text(), "-n", "8", "--attention", "mass", "--epsilon", "0.05",
+                              "--json");
+    const json_t *attention = json_object_get(o, "attention");
+    cr_assert(result.status == 0 && strstr(result.err, "attention: mass 0.05, ") != NULL, "%s", result.err);
+    cr_assert_not_null(strstr(result.err, " keys a head on average"));
+    cr_assert_str_eq(json_string_value(json_object_get(attention, "mode")), "mass");
+    cr_assert(json_is_false(json_object_get(attention, "exact")) && number(attention, "epsilon", NULL) == 0.05);
+    cr_assert(number(attention, "keys", NULL) > 1 && number(attention, "keys", NULL) < 300);
+    dewpoint_free(&result);
+    json_decref(o);
+}

@@ -192,13 +192,14 @@ static void check_invariance(dw_attend_kind kind, const dw_policy *policy)
 
 Test(attend_window, dense_rows_have_the_same_bits_in_any_passes_on_any_ranks_and_threads)
 {
-    const dw_policy policy = {DW_DENSE, 0, 0, 0};
+    const dw_policy policy = {DW_DENSE, 0, 0, 0, 0};
     check_invariance(DW_ATTEND_DENSE, &policy);
 }
 
 Test(attend_window, sparse_rows_have_the_same_bits_in_any_passes_on_any_ranks_and_threads)
 {
-    static const dw_policy policies[] = {{DW_CONDENSATE, 1, 8, 32}, {DW_CONDENSATE, 70, 1, 0}, {DW_CONDENSATE, 0, 0, 7}};
+    static const dw_policy policies[] = {
+        {DW_CONDENSATE, 1, 8, 32, 0}, {DW_CONDENSATE, 70, 1, 0, 0}, {DW_CONDENSATE, 0, 0, 7, 0}};
     for (int p = 0; p < 3; p++) check_invariance(DW_ATTEND_SPARSE, &policies[p]);
 }
 
@@ -209,7 +210,7 @@ Test(attend_window, a_window_as_long_as_the_sequence_is_no_window)
         setup how = {.ranks = 3, .threads = 2, .rows = 17, .kind = kind == 0 ? DW_ATTEND_DENSE : DW_ATTEND_SPARSE};
         outcome *want;
         outcome *shorter;
-        how.policy = (dw_policy){DW_CONDENSATE, 1, 8, 32};
+        how.policy = (dw_policy){DW_CONDENSATE, 1, 8, 32, 0};
         want = attend(&how);
         for (int w = 0; w < 4; w++) {
             outcome *got;

@@ -160,8 +160,10 @@ Test(options, unknown_commands_and_options_are_refused_by_name)
 
 Test(options, modes_that_do_not_exist_are_refused_with_those_that_do)
 {
-    REFUSED("dense and condensate", GENERATE, "--attention", "lossless");
-    REFUSED("'mass'", GENERATE, "--attention", "mass");
+    REFUSED("dense, condensate and mass", GENERATE, "--attention", "lossless");
+    REFUSED("'mass' is not a mode of bench decode; the modes are dense and condensate", "bench", "decode", "-m", "x",
+            "--attention", "mass");
+    REFUSED("--epsilon 2 is out of range (0..1)", GENERATE, "--epsilon", "2");
     REFUSED("''", GENERATE, "--attention", "");
     REFUSED("too many", GENERATE, "--attention", "dense,condensate");
     REFUSED("too many", "bench", "decode", "-m", "x", "--attention", "dense,dense,dense");
