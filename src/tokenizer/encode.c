@@ -69,13 +69,32 @@ static dw_status put_character(encoder *e, const char *character, int64_t length
     return DW_OK;
 }
 
-static dw_status put_characters(encoder *e, const char *piece, int64_t length, dw_error *err)
+/* Merges the symbols from ids[first] up to before ids[end]; the ones behind them follow. */
+static dw_status merge(encoder *e, int64_t first, int64_t end, dw_error *err)
+{
+    const int64_t behind = e->count - end;
+    int64_t left = end - first;
+    DW_TRY(dw_merge_piece(&e->tokenizer->merges, &e->scratch, e->ids + first, &left, err));
+    if (behind > 0) memmove(e->ids + first + left, e->ids + end, (size_t)behind * sizeof *e->ids);
+    e->count = first + left + behind;
+    return DW_OK;
+}
+
+/* Merges what is complete at each place that no token crosses. */
+static dw_status encode_characters(encoder *e, const char *piece, int64_t length, dw_error *err)
 {
     const int64_t first = e->count;
+    int64_t open = first; /* symbols from here on are not merged */
     for (int64_t i = 0; i < length; i += character_length(piece[i])) {
+        const int64_t before = e->count;
         DW_TRY(put_character(e, piece + i, character_length(piece[i]), first, err));
+        if (before == open || before == e->count) continue;
+        if (dw_joints_have(&e->tokenizer->joints, e->ids[before - 1], e->ids[before])) continue;
+        const int64_t added = e->count - before;
+        DW_TRY(merge(e, open, before, err));
+        open = e->count - added;
     }
-    return DW_OK;
+    return merge(e, open, e->count, err);
 }
 
 /* The token that a whole piece is, -1: none. Byte level: in the alphabet of the vocabulary, so over its own bytes. */
@@ -101,17 +120,10 @@ static dw_status encode_piece(void *context, const char *piece, int64_t length, 
     encoder *e = context;
     const int64_t first = e->count;
     const int32_t whole = whole_token(e->tokenizer, piece, length);
-    int64_t added;
     if (whole >= 0) return put_id(e, whole, err);
-    if (e->tokenizer->kind == DW_TOKENIZER_BYTE_LEVEL) {
-        DW_TRY(put_byte_symbols(e, piece, length, err));
-    } else {
-        DW_TRY(put_characters(e, piece, length, err));
-    }
-    added = e->count - first;
-    DW_TRY(dw_merge_piece(&e->tokenizer->merges, &e->scratch, e->ids + first, &added, err));
-    e->count = first + added;
-    return DW_OK;
+    if (e->tokenizer->kind == DW_TOKENIZER_SENTENCEPIECE) return encode_characters(e, piece, length, err);
+    DW_TRY(put_byte_symbols(e, piece, length, err));
+    return merge(e, first, e->count, err);
 }
 
 /* ---- stretches ---- */
@@ -159,9 +171,21 @@ static int is_markup(const encoder *e, int64_t start, int64_t end)
     return 0;
 }
 
-static int is_space(char c)
+/* Bytes of white space at the beginning of a text, and at its end. */
+static int64_t white_space_ahead(const char *text, int64_t length)
 {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
+    int64_t count = 0;
+    int64_t bytes;
+    while ((bytes = dw_white_space_at(text + count, length - count)) > 0) count += bytes;
+    return count;
+}
+
+static int64_t white_space_behind(const char *text, int64_t length)
+{
+    int64_t count = 0;
+    int64_t bytes;
+    while ((bytes = dw_white_space_before(text, length - count)) > 0) count += bytes;
+    return count;
 }
 
 /* What encodes the text between added tokens. start: of the stretch in the whole text. */
@@ -175,7 +199,8 @@ static dw_status cut_at_added(encoder *e, const dw_added *added, const char *tex
     int64_t done = 0;
     int64_t at = 0;
     while (added->count > 0 && at < length) {
-        const dw_added_token *token = dw_added_at(added, text + at, length - at, 1);
+        const dw_added_token *token = NULL;
+        if (dw_added_begin_with(added, text[at])) token = dw_added_at(added, text + at, length - at, 1);
         if (token != NULL && token->is_control) {
             const int allowed = start < 0 ? control : is_markup(e, start + at, start + at + token->text.length);
             if (!allowed) token = dw_added_at(added, text + at, length - at, 0);
@@ -185,12 +210,12 @@ static dw_status cut_at_added(encoder *e, const dw_added *added, const char *tex
             continue;
         }
         int64_t end = at;
-        while ((token->flags & DW_TOKEN_STRIPS_LEFT) != 0 && end > done && is_space(text[end - 1])) end--;
+        if ((token->flags & DW_TOKEN_STRIPS_LEFT) != 0) end -= white_space_behind(text + done, end - done);
         DW_TRY(each(e, text + done, end - done, start < 0 ? -1 : start + done, err));
         DW_TRY(put_id(e, token->id, err));
         e->is_first = 0;
         at += token->text.length;
-        while ((token->flags & DW_TOKEN_STRIPS_RIGHT) != 0 && at < length && is_space(text[at])) at++;
+        if ((token->flags & DW_TOKEN_STRIPS_RIGHT) != 0) at += white_space_ahead(text + at, length - at);
         done = at;
     }
     return each(e, text + done, length - done, start < 0 ? -1 : start + done, err);

@@ -12,9 +12,10 @@ struct dw_merge_symbol {
     int32_t merge; /* that joins it to the next one; -1: none, or itself joined to the one before */
 };
 
-/* Pairs that can be joined wait in a heap, keyed by rank, then position: (rank << 32 | position of the left symbol). One
-   whose symbols have changed since stays in it and is passed over when its turn comes. A node of the heap has four children,
-   which share a cache line: in long pieces every step down is a cache miss. */
+/* Pairs that can be joined wait in a queue, keyed by rank, then position: (rank << 32 | position of the left symbol). One
+   whose symbols have changed since stays in it and is passed over when its turn comes. The queue consists of two parts: the pairs
+   of the piece as it comes, sorted once and read from front to end, and a heap of those that joining makes. In long pieces every
+   step down a heap is a cache miss; so it holds as few as possible, and a node has four children, which share a cache line. */
 enum { CHILDREN = 4, HEAP_OFFSET = CHILDREN - 1 /* of the root, so that children are aligned */ };
 
 static uint64_t slot_of(const dw_merges *merges, int32_t left, int32_t right)
@@ -69,14 +70,18 @@ void dw_merges_free(dw_merges *merges)
 void dw_merge_scratch_free(dw_merge_scratch *scratch)
 {
     dw_free(scratch->symbols);
+    dw_free(scratch->run);
     dw_free(scratch->heap);
     *scratch = (dw_merge_scratch){0};
 }
 
-static void heap_push(uint64_t *heap, int64_t *count, uint64_t key)
+/* ---- queue ---- */
+
+/* There is room. */
+static void heap_push(dw_merge_scratch *scratch, uint64_t key)
 {
-    uint64_t *node = heap + HEAP_OFFSET;
-    int64_t i = (*count)++;
+    uint64_t *node = scratch->heap + HEAP_OFFSET;
+    int64_t i = scratch->heap_count++;
     while (i > 0 && node[(i - 1) / CHILDREN] > key) {
         node[i] = node[(i - 1) / CHILDREN];
         i = (i - 1) / CHILDREN;
@@ -84,17 +89,18 @@ static void heap_push(uint64_t *heap, int64_t *count, uint64_t key)
     node[i] = key;
 }
 
-static uint64_t heap_pop(uint64_t *heap, int64_t *count)
+static uint64_t heap_pop(dw_merge_scratch *scratch)
 {
-    uint64_t *node = heap + HEAP_OFFSET;
+    uint64_t *node = scratch->heap + HEAP_OFFSET;
     const uint64_t top = node[0];
-    const uint64_t key = node[--*count];
+    const int64_t count = --scratch->heap_count;
+    const uint64_t key = node[count];
     int64_t i = 0;
     for (;;) {
         const int64_t first = CHILDREN * i + 1;
         int64_t least = first;
-        if (first >= *count) break;
-        for (int64_t child = first + 1; child < first + CHILDREN && child < *count; child++) {
+        if (first >= count) break;
+        for (int64_t child = first + 1; child < first + CHILDREN && child < count; child++) {
             if (node[child] < node[least]) least = child;
         }
         if (node[least] >= key) break;
@@ -105,50 +111,107 @@ static uint64_t heap_pop(uint64_t *heap, int64_t *count)
     return top;
 }
 
-/* Puts the pair that begins at symbol left into the heap if it can be joined. */
-static void offer(const dw_merges *merges, dw_merge_scratch *scratch, int64_t *heap_count, int32_t left)
+static dw_status reserve_heap(dw_merge_scratch *scratch, int64_t more, dw_error *err)
 {
-    struct dw_merge_symbol *s = scratch->symbols;
-    if (left < 0) return;
+    const int64_t needed = scratch->heap_count + more + HEAP_OFFSET;
+    if (needed <= scratch->heap_capacity) return DW_OK;
+    return DW_GROW(&scratch->heap, &scratch->heap_capacity, needed, "tokenizer", err);
+}
+
+/* Sorts the run, which is in the order of positions, by rank: byte by byte, lowest first. spare: as long as the run. */
+static void sort_run(dw_merge_scratch *scratch, uint64_t *spare)
+{
+    uint64_t *from = scratch->run;
+    uint64_t *to = spare;
+    for (int shift = 32; shift < 64; shift += 8) { /* four times, so that the result lies where the run began */
+        int64_t place[257] = {0};
+        for (int64_t i = 0; i < scratch->run_count; i++) place[(from[i] >> shift & 255) + 1]++;
+        for (int digit = 0; digit < 256; digit++) place[digit + 1] += place[digit];
+        for (int64_t i = 0; i < scratch->run_count; i++) to[place[from[i] >> shift & 255]++] = from[i];
+        uint64_t *swapped = from;
+        from = to;
+        to = swapped;
+    }
+}
+
+static int queue_is_empty(const dw_merge_scratch *scratch)
+{
+    return scratch->heap_count == 0 && scratch->run_at == scratch->run_count;
+}
+
+static uint64_t next_key(dw_merge_scratch *scratch)
+{
+    const int64_t at = scratch->run_at;
+    if (at == scratch->run_count) return heap_pop(scratch);
+    if (scratch->heap_count > 0 && scratch->heap[HEAP_OFFSET] < scratch->run[at]) return heap_pop(scratch);
+    scratch->run_at++;
+    return scratch->run[at];
+}
+
+/* ---- pieces ---- */
+
+/* Finds the merge of symbol left with the next one; *key is where it stands in the order. 0: there is none. */
+static int look_up(const dw_merges *merges, struct dw_merge_symbol *s, int32_t left, uint64_t *key)
+{
     s[left].merge = s[left].next < 0 ? -1 : *find_slot(merges, s[left].id, s[s[left].next].id);
-    if (s[left].merge < 0) return;
-    heap_push(scratch->heap, heap_count, (uint64_t)merges->list[s[left].merge].rank << 32 | (uint32_t)left);
+    if (s[left].merge < 0) return 0;
+    *key = (uint64_t)merges->list[s[left].merge].rank << 32 | (uint32_t)left;
+    return 1;
 }
 
 /* Joins the pair that begins at symbol left if it still has the rank that key was made for. */
-static void join(const dw_merges *merges, dw_merge_scratch *scratch, int64_t *heap_count, uint64_t key)
+static dw_status join(const dw_merges *merges, dw_merge_scratch *scratch, uint64_t key, dw_error *err)
 {
     struct dw_merge_symbol *s = scratch->symbols;
     const int32_t left = (int32_t)(key & UINT32_MAX);
     const int32_t right = s[left].next;
     const dw_merge *merge = s[left].merge < 0 ? NULL : &merges->list[s[left].merge];
-    if (merge == NULL || (uint64_t)merge->rank != key >> 32) return;
+    if (merge == NULL || (uint64_t)merge->rank != key >> 32) return DW_OK;
     s[left].id = merge->result;
     s[left].next = s[right].next;
     if (s[left].next >= 0) s[s[left].next].prev = left;
     s[right].merge = -1;
-    offer(merges, scratch, heap_count, s[left].prev);
-    offer(merges, scratch, heap_count, left);
+    DW_TRY(reserve_heap(scratch, 2, err));
+    if (s[left].prev >= 0 && look_up(merges, s, s[left].prev, &key)) heap_push(scratch, key);
+    if (look_up(merges, s, left, &key)) heap_push(scratch, key);
+    return DW_OK;
+}
+
+/* Symbols and the queue of a piece that nothing has been done to. */
+static dw_status start(const dw_merges *merges, dw_merge_scratch *scratch, const int32_t *ids, int64_t n, dw_error *err)
+{
+    enum { WORTH_SORTING = 1000 }; /* symbols: a shorter piece stays in the cache */
+    uint64_t key;
+    DW_TRY(DW_GROW(&scratch->symbols, &scratch->symbol_capacity, n, "tokenizer", err));
+    for (int32_t i = 0; i < (int32_t)n; i++) {
+        scratch->symbols[i] = (struct dw_merge_symbol){.id = ids[i], .prev = i - 1, .next = i + 1 < n ? i + 1 : -1};
+    }
+    scratch->run_count = scratch->run_at = scratch->heap_count = 0;
+    DW_TRY(reserve_heap(scratch, n, err));
+    if (n >= WORTH_SORTING) DW_TRY(DW_GROW(&scratch->run, &scratch->run_capacity, n, "tokenizer", err));
+    for (int32_t i = 0; i < (int32_t)n; i++) {
+        if (!look_up(merges, scratch->symbols, i, &key)) continue;
+        if (n >= WORTH_SORTING) {
+            scratch->run[scratch->run_count++] = key;
+        } else {
+            heap_push(scratch, key);
+        }
+    }
+    if (scratch->run_count > 0) sort_run(scratch, scratch->heap); /* which is empty */
+    return DW_OK;
 }
 
 dw_status dw_merge_piece(const dw_merges *merges, dw_merge_scratch *scratch, int32_t *ids, int64_t *count, dw_error *err)
 {
     const int64_t n = *count;
-    int64_t heap_count = 0;
     int64_t kept = 0;
     if (n < 2) return DW_OK;
     if (n > INT32_MAX) {
         return dw_fail(err, DW_INPUT, "%lld characters of text without a place to split; at most %d can be handled",
                        (long long)n, INT32_MAX);
     }
-    DW_TRY(DW_GROW(&scratch->symbols, &scratch->symbol_capacity, n, "tokenizer", err));
-    /* Each join takes one pair out and offers at most two: never more than n - 1 at first and n - 1 joins later. */
-    DW_TRY(DW_GROW(&scratch->heap, &scratch->heap_capacity, 2 * n + HEAP_OFFSET, "tokenizer", err));
-    for (int32_t i = 0; i < (int32_t)n; i++) {
-        scratch->symbols[i] = (struct dw_merge_symbol){.id = ids[i], .prev = i - 1, .next = i + 1 < n ? i + 1 : -1};
-    }
-    for (int32_t i = 0; i < (int32_t)n; i++) offer(merges, scratch, &heap_count, i);
-    while (heap_count > 0) join(merges, scratch, &heap_count, heap_pop(scratch->heap, &heap_count));
+    DW_TRY(start(merges, scratch, ids, n, err));
+    while (!queue_is_empty(scratch)) DW_TRY(join(merges, scratch, next_key(scratch), err));
     for (int32_t i = 0; i >= 0; i = scratch->symbols[i].next) ids[kept++] = scratch->symbols[i].id;
     *count = kept;
     return DW_OK;

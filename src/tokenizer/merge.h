@@ -29,8 +29,10 @@ void dw_merges_free(dw_merges *merges);
 typedef struct {
     struct dw_merge_symbol *symbols;
     int64_t symbol_capacity;
+    uint64_t *run;
+    int64_t run_capacity, run_count, run_at;
     uint64_t *heap;
-    int64_t heap_capacity;
+    int64_t heap_capacity, heap_count;
 } dw_merge_scratch;
 
 void dw_merge_scratch_free(dw_merge_scratch *scratch);

@@ -3,6 +3,7 @@
 #define DW_TOKENIZER_STATE_H
 
 #include "tokenizer/added.h"
+#include "tokenizer/joints.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/parts.h"
 #include "tokenizer/split.h"
@@ -19,6 +20,7 @@ struct dw_tokenizer {
     char *token_bytes;    /* that these consist of */
     dw_token_table table; /* of the tokens that merges can make */
     dw_merges merges;
+    dw_joints joints;    /* SentencePiece: where a stretch may be cut */
     dw_added raw;        /* looked for in the text as it stands */
     dw_added normalized; /* looked for in the normalised text */
     char *normalized_bytes;

@@ -1,5 +1,6 @@
 #include "tokenizer/tokenizer.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -10,7 +11,8 @@
    <|im_end|>, the end of a turn, while the model closes a plain document with <|endoftext|>; in Llama 3's it is
    <|end_of_text|> that is named and <|eot_id|> that ends a turn. Text after any of these is another document or turn, never
    a continuation. Only control tokens count, so that a normal token spelled alike does not stop anything. */
-static const char *const known_ends[] = {"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<end_of_turn>"};
+static const char *const known_ends[] = {"<|im_end|>", "<|endoftext|>",   "<|eot_id|>",
+                                         "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>"};
 
 static dw_status check_id(const dw_tokenizer_parts *parts, const char *what, int64_t id, dw_error *err)
 {
@@ -27,6 +29,9 @@ static dw_status check_parts(const dw_tokenizer_parts *parts, dw_error *err)
     DW_TRY(check_id(parts, "bos", parts->bos, err));
     DW_TRY(check_id(parts, "unknown", parts->unknown, err));
     for (int64_t i = 0; i < parts->end_count; i++) DW_TRY(check_id(parts, "end", parts->ends[i], err));
+    for (int64_t i = 0; parts->scores != NULL && i < parts->token_count; i++) {
+        if (isnan(parts->scores[i])) return dw_fail(err, DW_INPUT, "the score of token %lld is not a number", (long long)i);
+    }
     if (parts->add_bos && parts->bos < 0) return dw_fail(err, DW_INPUT, "a BOS token is to be added, but there is none");
     return DW_OK;
 }
@@ -59,6 +64,9 @@ static dw_status make_merges(dw_tokenizer *t, const dw_tokenizer_parts *parts, d
     }
     status = dw_token_table_create(&t->table, t->tokens, t->vocabulary.count, left_out, err);
     if (status == DW_OK) status = dw_merge_list(&t->merges, parts, &t->table, err);
+    if (status == DW_OK && t->kind == DW_TOKENIZER_SENTENCEPIECE) {
+        status = dw_joints_create(&t->joints, &t->merges, &t->table, err);
+    }
     dw_free(left_out);
     return status;
 }
@@ -89,6 +97,7 @@ static dw_status normalise_added(dw_tokenizer *t, dw_error *err)
     return DW_OK;
 }
 
+/* (A token that is not valid UTF-8 is in no text; it must not be found within a character.) */
 static dw_status list_added(dw_tokenizer *t, const dw_tokenizer_parts *parts, dw_error *err)
 {
     for (int32_t id = 0; id < (int32_t)t->vocabulary.count; id++) {
@@ -97,6 +106,7 @@ static dw_status list_added(dw_tokenizer *t, const dw_tokenizer_parts *parts, dw
         const int is_control = type == DW_TOKEN_CONTROL || type == DW_TOKEN_UNKNOWN;
         const dw_added_token token = {t->tokens[id], id, (unsigned char)is_control, flags};
         if ((!is_control && type != DW_TOKEN_USER_DEFINED) || token.text.length == 0) continue;
+        if (dw_utf8_check(token.text.data, token.text.length) >= 0) continue;
         DW_TRY(dw_added_put((flags & DW_TOKEN_IS_NORMALIZED) != 0 ? &t->normalized : &t->raw, &token, err));
     }
     dw_added_sort(&t->raw);
@@ -152,6 +162,7 @@ void dw_tokenizer_free(dw_tokenizer *t)
     dw_vocabulary_free(&t->vocabulary);
     dw_token_table_free(&t->table);
     dw_merges_free(&t->merges);
+    dw_joints_free(&t->joints);
     dw_added_free(&t->raw);
     dw_added_free(&t->normalized);
     dw_free(t->normalized_bytes);

@@ -107,3 +107,69 @@ Test(tokenizer_load, bos_and_eot_are_read)
     gguf_put_u32(writer, "tokenizer.ggml.eot_token_id", 5);
     expect_refused(writer, "tokenizer.ggml.eot_token_id is 5");
 }
+
+/* SentencePiece: tokens <unk> <s> and two more, of which one is the sign for a space. */
+static gguf_writer *sentencepiece(int scores)
+{
+    static const char *const tokens[] = {"<unk>", "<s>", "\xE2\x96\x81", "a"};
+    static const int32_t type[] = {2, 3, 1, 1};
+    static const float score[] = {0, 0, -1, -2, -3};
+    gguf_writer *writer = gguf_new(3);
+    gguf_put_string(writer, "tokenizer.ggml.model", "llama");
+    gguf_put_strings(writer, "tokenizer.ggml.tokens", tokens, 4);
+    gguf_put_array(writer, "tokenizer.ggml.token_type", GGUF_I32, 4, type, 4);
+    if (scores > 0) gguf_put_array(writer, "tokenizer.ggml.scores", GGUF_F32, 4, score, scores);
+    gguf_put_u32(writer, "tokenizer.ggml.bos_token_id", 1);
+    gguf_put_u32(writer, "tokenizer.ggml.unknown_token_id", 0);
+    return writer;
+}
+
+static void expect_ids(gguf_writer *writer, const char *text, int32_t bos, const int32_t *expected, int64_t expected_count)
+{
+    dw_tokenizer *t;
+    int32_t *ids;
+    int64_t count;
+    dw_error err;
+    cr_assert_eq(load(writer, &t, &err), DW_OK, "%s", err.message);
+    cr_assert_eq(dw_tokenizer_bos(t), bos);
+    cr_assert_eq(dw_tokenize(t, text, (int64_t)strlen(text), 0, &ids, &count, &err), DW_OK, "%s", err.message);
+    cr_assert_eq(count, expected_count, "%d ids", (int)count);
+    for (int64_t i = 0; i < count; i++) cr_assert_eq(ids[i], expected[i], "id %d is %d", (int)i, ids[i]);
+    dw_free(ids);
+    dw_tokenizer_free(t);
+}
+
+/* Absent keys: BOS is added, and a space in front. */
+Test(tokenizer_load, sentencepiece_has_the_defaults_of_its_kind)
+{
+    static const int32_t prefixed[] = {2, 3, 0};
+    gguf_writer *writer = sentencepiece(4);
+    expect_ids(writer, "axy", 1, prefixed, 3);
+    writer = sentencepiece(4);
+    gguf_put_bool(writer, "tokenizer.ggml.add_space_prefix", 0);
+    gguf_put_bool(writer, "tokenizer.ggml.add_bos_token", 0);
+    gguf_put_bool(writer, "tokenizer.ggml.remove_extra_whitespaces", 0);
+    gguf_put_array(writer, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, 1, NULL, 0);
+    expect_ids(writer, "axy", -1, prefixed + 1, 2);
+}
+
+Test(tokenizer_load, what_sentencepiece_files_get_wrong_is_named)
+{
+    static const char map[] = "map";
+    static const float infinite[] = {0, 0, 0, -__builtin_inff()};
+    static const float no_number[] = {0, 0, 0, __builtin_nanf("")};
+    gguf_writer *writer = sentencepiece(4);
+    expect_refused(sentencepiece(0), "tokenizer.ggml.scores");
+    expect_refused(sentencepiece(5), "4 tokens (tokenizer.ggml.tokens), but 5 scores (tokenizer.ggml.scores)");
+    gguf_put_array(writer, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, 1, map, 3);
+    expect_refused(writer, "tokenizer.ggml.precompiled_charsmap");
+    writer = sentencepiece(4);
+    gguf_put_bool(writer, "tokenizer.ggml.remove_extra_whitespaces", 1);
+    expect_refused(writer, "tokenizer.ggml.remove_extra_whitespaces");
+    writer = sentencepiece(0);
+    gguf_put_array(writer, "tokenizer.ggml.scores", GGUF_F32, 4, no_number, 4);
+    expect_refused(writer, "the score of token 3 is not a number");
+    writer = sentencepiece(0);
+    gguf_put_array(writer, "tokenizer.ggml.scores", GGUF_F32, 4, infinite, 4);
+    expect_ids(writer, "", 1, NULL, 0);
+}

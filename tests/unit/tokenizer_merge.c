@@ -137,6 +137,37 @@ Test(tokenizer_merge, random_pieces_equal_the_quadratic_definition)
     dw_merge_scratch_free(&scratch);
 }
 
+/* Long pieces are sorted before anything is joined. */
+Test(tokenizer_merge, long_pieces_equal_the_quadratic_definition)
+{
+    enum { MERGES = 40, LENGTH = 3000 };
+    uint64_t state = 2;
+    int64_t joined = 0;
+    for (int round = 0; round < 20; round++) {
+        static int32_t fast[LENGTH], slow[LENGTH];
+        dw_merge list[MERGES];
+        int64_t fast_count = LENGTH, slow_count = LENGTH;
+        dw_merge_scratch scratch = {0};
+        dw_merges merges;
+        dw_error err;
+        for (int32_t rank = 0; rank < MERGES; rank++) {
+            list[rank] = (dw_merge){(int32_t)(next_random(&state) % (uint32_t)(3 + rank)),
+                                    (int32_t)(next_random(&state) % (uint32_t)(3 + rank)), 3 + rank, rank};
+        }
+        for (int64_t i = 0; i < LENGTH; i++) fast[i] = slow[i] = (int32_t)(next_random(&state) % 3);
+        merges = make(list, MERGES);
+        for (int32_t i = 0; i < MERGES; i++) merges.list[i].rank *= 123457; /* ranks of more than one byte */
+        cr_assert_eq(dw_merge_piece(&merges, &scratch, fast, &fast_count, &err), DW_OK, "%s", err.message);
+        join_slowly(list, MERGES, slow, &slow_count);
+        cr_assert_eq(fast_count, slow_count, "round %d", round);
+        cr_assert(memcmp(fast, slow, (size_t)fast_count * sizeof *fast) == 0, "round %d", round);
+        joined += LENGTH - fast_count;
+        dw_merge_scratch_free(&scratch);
+        dw_merges_free(&merges);
+    }
+    cr_assert_gt(joined, 15000, "only %lld joins", (long long)joined);
+}
+
 /* Quadratic work would be 10^13 steps: this test ends because the work is n log n. */
 Test(tokenizer_merge, a_piece_of_four_million_symbols_becomes_one)
 {

@@ -132,6 +132,43 @@ Test(tokenizer_split, qwen2_line_ends_close_a_piece)
     EXPECT_QWEN2("a\xE3\x80\x80\xC2\x85\n\xE2\x80\xA8.", "|a|\xE3\x80\x80\xC2\x85\n|\xE2\x80\xA8|.");
 }
 
+#define EXPECT_GPT2(text, pieces) expect("gpt-2", BYTES(text), BYTES(pieces))
+#define EXPECT_LLAMA3(text, pieces) expect("llama-bpe", BYTES(text), BYTES(pieces))
+#define EXPECT_METASPACE(text, pieces) expect("metaspace", BYTES(text), BYTES(pieces))
+
+/* Like smollm, but for numbers, which stay together and take a space in front. */
+Test(tokenizer_split, gpt2_numbers_are_words)
+{
+    EXPECT_GPT2("", "");
+    EXPECT_GPT2("Hello, world 123!", "|Hello|,| world| 123|!");
+    EXPECT_GPT2("x12 3   45", "|x|12| 3|  | 45");
+    EXPECT_GPT2("\xC2\xB2\xE2\x85\xA7\xD9\xA3", "|\xC2\xB2\xE2\x85\xA7\xD9\xA3");
+    EXPECT_GPT2("it's IT'S 'tis", "|it|'s| IT|'|S| '|tis");
+    EXPECT_GPT2("a \n b  \n", "|a| \n| b|  \n");
+    EXPECT_GPT2("a\xC2\x85\xC2\x85z\xE1\xA0\x8E.", "|a|\xC2\x85|\xC2\x85|z|\xE1\xA0\x8E.");
+}
+
+/* Like qwen2, but for numbers, which are cut into threes from the left. */
+Test(tokenizer_split, llama3_numbers_have_up_to_three_digits)
+{
+    EXPECT_LLAMA3("", "");
+    EXPECT_LLAMA3("1234567 12", "|123|456|7| |12");
+    EXPECT_LLAMA3("a12b  345", "|a|12|b| | |345");
+    EXPECT_LLAMA3("\xC2\xB2\xE2\x85\xA7\xD9\xA3\xC2\xB3", "|\xC2\xB2\xE2\x85\xA7\xD9\xA3|\xC2\xB3");
+    EXPECT_LLAMA3("it's WE'LL 'Reed", "|it|'s| WE|'LL| '|Reed");
+    EXPECT_LLAMA3("(a) \tb;\n\nc \n \n  d", "|(a|)| |\tb|;\n\n|c| \n \n| | d");
+}
+
+Test(tokenizer_split, metaspace_pieces_begin_at_its_signs)
+{
+    EXPECT_METASPACE("a\xE2\x96\x81"
+                     "bc\xE2\x96\x81\xE2\x96\x81"
+                     "d \n\xE2\x96\x81",
+                     "|a|\xE2\x96\x81"
+                     "bc|\xE2\x96\x81|\xE2\x96\x81"
+                     "d \n|\xE2\x96\x81");
+}
+
 typedef struct {
     const char *next;
     int64_t pieces;
