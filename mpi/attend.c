@@ -9,6 +9,7 @@
 #include "attention/partial.h"
 #include "attention/scan.h"
 #include "attention/sparse.h"
+#include "attention/tail.h"
 #include "base/clock.h"
 #include "base/integers.h"
 #include "base/memory.h"
@@ -42,7 +43,9 @@ struct dw_attention {
     dw_sparse *sparse;
     void *proposal;       /* [proposal_shape.capacity] */
     dw_interval *omitted; /* [heads] */
-    dw_mass *mass;        /* of mode mass, in place of the four above; with [heads]: */
+    dw_tail *tail;        /* NULL: what is left out is dropped; with [heads]: */
+    dw_tail_cut *cuts;
+    dw_mass *mass; /* of mode mass, in place of all above; with [heads]: */
     dw_histogram *histograms;
     int64_t *bins;
     double epsilon;
@@ -72,7 +75,10 @@ static dw_status create_sparse_parts(dw_attention *a, const dw_shard_config *con
     DW_TRY(dw_discovery_create(&a->discovery, a->kernels, a->pool, config, policy, &a->proposal_shape, err));
     DW_TRY(dw_sparse_create(&a->sparse, a->kernels, a->pool, config, &a->proposal_shape, err));
     DW_TRY(dw_alloc_bytes(&a->proposal, a->proposal_shape.capacity, 1, "proposal buffer", err));
-    return DW_ALLOC(&a->omitted, a->heads, "proposal buffer", err);
+    DW_TRY(DW_ALLOC(&a->omitted, a->heads, "proposal buffer", err));
+    if (!policy->has_tail) return DW_OK;
+    DW_TRY(DW_ALLOC(&a->cuts, a->heads, "proposal buffer", err));
+    return dw_tail_create(&a->tail, a->kernels, a->pool, config, a->heads, policy, err);
 }
 
 static dw_status create_parts(dw_attention *a, const dw_shard_config *config, int64_t max_rows, const dw_policy *policy,
@@ -89,6 +95,7 @@ static dw_status create_parts(dw_attention *a, const dw_shard_config *config, in
     DW_TRY(dw_alloc_bytes(&a->theirs, theirs, 1, "partial sums", err));
     DW_TRY(DW_ALLOC(&a->offsets, config->ranks + 1, "row buffer", err));
     a->buffer_bytes = max_rows * (a->row_bytes + a->partial_bytes) + theirs + 2 * a->proposal_shape.capacity;
+    if (a->tail != NULL) a->buffer_bytes += dw_tail_bytes(a->tail);
     if (a->mass != NULL) a->buffer_bytes += dw_mass_bytes(a->mass) + a->heads * (int64_t)sizeof *a->histograms;
     return DW_OK;
 }
@@ -134,6 +141,8 @@ void dw_attention_destroy(dw_attention *a)
     dw_free(a->offsets);
     dw_free(a->proposal);
     dw_free(a->omitted);
+    dw_tail_destroy(a->tail);
+    dw_free(a->cuts);
     dw_mass_destroy(a->mass);
     dw_free(a->histograms);
     dw_free(a->bins);
@@ -250,6 +259,7 @@ static dw_status exchange_rows(dw_attention *a, dw_error *err)
     for (int r = 0; r <= a->transport->size; r++) a->offsets[r] = a->rows->start[r] * a->row_bytes;
     DW_TRY(dw_all_gather(a->transport, a->gathered, a->offsets, err));
     dw_pool_run(a->pool, a->kv_heads, put_task, a);
+    if (a->tail != NULL) dw_tail_forget(a->tail, a->layer.index, a->rows->first, a->rows->count);
     return DW_OK;
 }
 
@@ -305,6 +315,26 @@ static dw_status attend_dense(dw_attention *a, const dw_rows *rows, dw_error *er
     return DW_OK;
 }
 
+/* The second round of a row with a tail: where the sets end goes out, sums of what lies behind come back into a->partials. */
+static dw_status sum_tail(dw_attention *a, dw_visible visible, const float *q, dw_error *err)
+{
+    int64_t bytes = a->partial_bytes;
+    double start = dw_now();
+    double now;
+    if (a->transport->rank == 0) dw_tail_cuts(&a->proposal_shape, a->proposal, a->cuts);
+    DW_TRY(dw_broadcast(a->transport, a->cuts, a->heads * (int64_t)sizeof *a->cuts, err));
+    now = dw_now();
+    a->times.reduce += now - start;
+    start = now;
+    dw_tail_sum(a->tail, a->shard, a->layer.index, visible, q, a->cuts, a->layer.value_exponent, a->partials);
+    now = dw_now();
+    a->times.score += now - start;
+    start = now;
+    DW_TRY(dw_reduce(a->transport, a->partials, &bytes, bytes, a->theirs, merge_partials, a, err));
+    a->times.reduce += dw_now() - start;
+    return DW_OK;
+}
+
 /* One sparse row: propose, merge, attend over the merged set. */
 static dw_status attend_sparse(dw_attention *a, dw_pos position, const float *q, float *out, dw_omitted *omitted, dw_error *err)
 {
@@ -320,9 +350,11 @@ static dw_status attend_sparse(dw_attention *a, dw_pos position, const float *q,
                      &a->proposal_shape, err));
     now = dw_now();
     a->times.reduce += now - start;
+    if (a->tail != NULL) DW_TRY(sum_tail(a, visible, q, err));
     if (a->transport->rank != 0) return DW_OK;
-    start = now;
-    dw_sparse_attend(a->sparse, visible, q, a->layer.value_exponent, a->proposal, out, a->omitted);
+    start = dw_now();
+    dw_sparse_attend(a->sparse, visible, q, a->layer.value_exponent, a->proposal, a->tail == NULL ? NULL : a->partials, out,
+                     a->omitted);
     for (int64_t h = 0; h < a->heads; h++) dw_omitted_add(omitted, a->omitted[h], position, a->layer.index, h);
     a->times.attend += dw_now() - start;
     return DW_OK;

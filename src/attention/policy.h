@@ -17,6 +17,7 @@ typedef struct {
     int64_t window;
     int64_t keys;
     double epsilon; /* of DW_MASS: 0 to 1 */
+    int has_tail;   /* of DW_CONDENSATE: what is left out is represented by block means (attention/tail.h) */
 } dw_policy;
 
 #endif

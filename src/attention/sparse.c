@@ -29,6 +29,7 @@ struct dw_sparse {
     dw_visible visible;
     const float *q;
     const int32_t *value_exponent;
+    const int64_t *tail;
     float *out;
     dw_interval *omitted;
 };
@@ -165,12 +166,13 @@ static void head_task(void *context, int64_t head, int thread)
         add_block(sparse, s, section, s->set + first, end - first, value_exponent);
         first = end;
     }
-    dw_partial_finish(s->partial, d + 1, value_exponent, sparse->out + head * d);
     sparse->omitted[head] = omitted_mass(sparse, section, head % group, sparse->q + head * d, s->partial, count);
+    if (sparse->tail != NULL) dw_partial_merge(s->partial, sparse->tail + head * dw_partial_words(d + 1), d + 1);
+    dw_partial_finish(s->partial, d + 1, value_exponent, sparse->out + head * d);
 }
 
 void dw_sparse_attend(dw_sparse *sparse, dw_visible visible, const float *q, const int32_t *value_exponent, void *message,
-                      float *out, dw_interval *omitted)
+                      const int64_t *tail, float *out, dw_interval *omitted)
 {
     char *at = message;
     for (int64_t g = 0; g < sparse->shape->kv_heads; g++) {
@@ -180,6 +182,7 @@ void dw_sparse_attend(dw_sparse *sparse, dw_visible visible, const float *q, con
     sparse->visible = visible;
     sparse->q = q;
     sparse->value_exponent = value_exponent;
+    sparse->tail = tail;
     sparse->out = out;
     sparse->omitted = omitted;
     dw_pool_run(sparse->pool, sparse->shape->kv_heads * sparse->shape->group, head_task, sparse);

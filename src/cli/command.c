@@ -52,7 +52,7 @@ dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_attention_mod
         .key_type = options->key_type,
         .value_type = options->value_type,
         .policy = {mode, dw_smaller(options->policy.anchor, context), dw_smaller(options->policy.window, context),
-                   dw_smaller(options->policy.keys, context), options->policy.epsilon},
+                   dw_smaller(options->policy.keys, context), options->policy.epsilon, options->policy.has_tail},
     };
     return dw_session_create(out, rank->model, rank->transport, rank->pool, rank->kernels, &config, err);
 }

@@ -167,9 +167,10 @@ static dw_status print_json(const run *r, dw_error *err)
     const double rows = (double)c->rows;
     const char *path = r->rank->model->checkpoint->path;
     json_t *divergence = c->first_difference < 0 ? json_null() : json_integer((json_int_t)c->first_difference + 1);
-    json_t *attention = json_pack("{s:s, s:I, s:I, s:I, s:f}", "mode", dw_mode_name(policy->mode), "anchor",
+    json_t *attention = json_pack("{s:s, s:I, s:I, s:I, s:s, s:f}", "mode", dw_mode_name(policy->mode), "anchor",
                                   (json_int_t)policy->anchor, "window", (json_int_t)policy->window, "keys",
-                                  (json_int_t)policy->keys, "epsilon", policy->epsilon);
+                                  (json_int_t)policy->keys, "tail", policy->has_tail ? "mean" : "none", "epsilon",
+                                  policy->epsilon);
     if (policy->mode == DW_MASS) json_object_set_new(attention, "keys", json_real(mean_keys(r)));
     return dw_print_json(
         json_pack("{s:s, s:o, s:s, s:i, s:I, s:s, s:o, s:I, s:o, s:f, s:{s:f, s:f}, s:{s:f, s:f}, s:{s:f, s:f, s:f}, s:o}",
@@ -192,7 +193,8 @@ static dw_status print_table(const run *r, dw_error *err)
     if (policy->mode == DW_MASS) {
         printf(" %g (%.0f keys a head, %.1f %% of what it sees)", policy->epsilon, mean_keys(r), 100 * share_of_keys(r));
     } else if (policy->mode == DW_CONDENSATE) {
-        printf(" %lld+%lld+%lld", (long long)policy->anchor, (long long)policy->window, (long long)policy->keys);
+        printf(" %lld+%lld+%lld%s", (long long)policy->anchor, (long long)policy->window, (long long)policy->keys,
+               policy->has_tail ? " and block means" : "");
     }
     printf(" against dense: %lld tokens behind %lld (%s)\n", (long long)c->rows, (long long)r->prompt_count,
            on_text(r) ? "of the text" : "that dense generates");

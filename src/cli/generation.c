@@ -38,8 +38,8 @@ static json_t *attention_json(const dw_options *options, const dw_generation *do
     const int dense = policy->mode == DW_DENSE;
     json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:s, s:b, s:o, s:i, s:i, s:I}", "mode", dw_mode_name(policy->mode),
                                "anchor", (json_int_t)policy->anchor, "window", (json_int_t)policy->window, "keys",
-                               (json_int_t)policy->keys, "tail", "none", "exact", dense, "omitted_mass",
-                               omitted_json(&done->omitted), "drafted", 0, "accepted", 0, "dense_passes",
+                               (json_int_t)policy->keys, "tail", policy->has_tail ? "mean" : "none", "exact", dense,
+                               "omitted_mass", omitted_json(&done->omitted), "drafted", 0, "accepted", 0, "dense_passes",
                                (json_int_t)(dense ? done->passes : 0));
     if (policy->mode == DW_MASS) { /* keys: how many a head attends to on average */
         json_object_set_new(object, "epsilon", json_real(policy->epsilon));
@@ -112,8 +112,8 @@ static void print_attention(const dw_policy *policy, const dw_omitted *omitted)
                 per((double)omitted->selected, (double)omitted->count),
                 per(100 * (double)omitted->selected, (double)omitted->visible));
     } else {
-        fprintf(stderr, "attention: condensate %lld+%lld+%lld (anchor + window + keys)", (long long)policy->anchor,
-                (long long)policy->window, (long long)policy->keys);
+        fprintf(stderr, "attention: condensate %lld+%lld+%lld (anchor + window + keys)%s", (long long)policy->anchor,
+                (long long)policy->window, (long long)policy->keys, policy->has_tail ? ", the rest as block means" : "");
     }
     if (omitted->count > 0) {
         print_interval(", omitted attention mass: mean", dw_omitted_mean(omitted));

@@ -18,6 +18,7 @@ void dw_card_add_options(dw_card *card, const dw_options *options)
     dw_card_add(card, DW_USAGE, "--window", "%lld", (long long)policy->window);
     dw_card_add(card, DW_USAGE, "--keys", "%lld", (long long)policy->keys);
     dw_card_add(card, DW_USAGE, "--epsilon", "%.17g", policy->epsilon);
+    dw_card_add(card, DW_USAGE, "--tail", "%s", policy->has_tail ? "mean" : "none");
     dw_card_add(card, DW_USAGE, "--kv-type", "%s,%s", dw_types[options->key_type].name, dw_types[options->value_type].name);
 }
 

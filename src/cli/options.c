@@ -62,7 +62,7 @@ struct option_row {
     const char *help;
 };
 
-static option_reader read_attention, read_kv_type, read_stop, read_depths, read_rope_scaling, read_on;
+static option_reader read_attention, read_kv_type, read_stop, read_depths, read_rope_scaling, read_on, read_tail;
 
 #define UNBOUNDED 0x1p62
 #define FIELD(name) offsetof(dw_options, name)
@@ -126,6 +126,8 @@ static const option_row table[] = {
                   "condensate: the last N positions (default 64)"),
     NUMBER_OPTION("keys", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.keys, 0, UNBOUNDED, "K",
                   "condensate: the best K positions by score (default 32)"),
+    OTHER_OPTION("tail", 0, GEN | LOG | COM, read_tail, "WHAT",
+                 "condensate: none (default) drops what is not selected, mean represents it by the means of its blocks"),
     NUMBER_OPTION("epsilon", 0, GEN | LOG | COM, REAL, policy.epsilon, 0, 1, "E",
                   "mass: attention mass that a head may leave out (default 0.001)"),
     OTHER_OPTION("kv-type", 0, COMPUTING | INS, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"),
@@ -313,6 +315,13 @@ static dw_status read_depths(dw_options *options, const option_row *row, const c
     }
 }
 
+static dw_status read_tail(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    options->policy.has_tail = strcmp(value, "mean") == 0;
+    if (options->policy.has_tail || strcmp(value, "none") == 0) return DW_OK;
+    return dw_fail(err, DW_USAGE, "--%s '%s' is not none or mean", row->name, value);
+}
+
 static dw_status read_on(dw_options *options, const option_row *row, const char *value, dw_error *err)
 {
     options->on = value;
@@ -452,6 +461,9 @@ static dw_status check_together(const dw_options *options, dw_error *err)
     if (options->policy.anchor == 0 && options->policy.window == 0 && options->policy.keys == 0) {
         return dw_fail(err, DW_USAGE, "--anchor, --window and --keys are all 0: the condensate would be empty");
     }
+    if (options->policy.has_tail && options->policy.mode != DW_CONDENSATE) {
+        return dw_fail(err, DW_USAGE, "--tail mean belongs to --attention condensate");
+    }
     if (options->json && options->csv) return dw_fail(err, DW_USAGE, "--json and --csv exclude each other");
     if ((options->command & PROMPTED) == 0) return DW_OK;
     if (prompts == 0) return dw_fail(err, DW_USAGE, "%s needs --prompt, --prompt-file or --prompt-ids", name);
@@ -493,7 +505,7 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         .tokens = -1,
         .modes = {DW_DENSE, DW_CONDENSATE},
         .mode_count = DW_MODES,
-        .policy = {DW_DENSE, 1, 64, 32, 1e-3},
+        .policy = {DW_DENSE, 1, 64, 32, 1e-3, 0},
         .key_type = DW_F16,
         .value_type = DW_F16,
         .sampling = {.top_p = 1},

@@ -147,6 +147,28 @@ Test(cli_compare, mass_leaves_out_no_more_than_it_may)
     json_decref(ranks);
 }
 
+/* Means in place of nothing: the same set, a smaller divergence, on any ranks. */
+Test(cli_compare, block_means_bring_the_condensate_closer_to_dense)
+{
+#define FEW "--anchor", "1", "--window", "16", "--keys", "16"
+    const char *m = model();
+    const char *t = text();
+    json_t *none = DEWPOINT_JSON("compare", "-m", m, "-f", t, "-n", "60", "--on", "text", FEW, "--json");
+    json_t *mean = DEWPOINT_JSON("compare", "-m", m, "-f", t, "-n", "60", "--on", "text", FEW, "--tail", "mean", "--json");
+    json_t *ranks = DEWPOINT_JSON("compare", "-m", m, "-f", t, "-n", "60", "--on", "text", FEW, "--tail", "mean", "--json",
+                                  "--simulate-ranks", "5", "--threads", "2");
+    cr_assert_str_eq(json_string_value(json_object_get(json_object_get(mean, "attention"), "tail")), "mean");
+    cr_assert(number(mean, "kl", "mean") < number(none, "kl", "mean") / 2, "%g, and %g without means",
+              number(mean, "kl", "mean"), number(none, "kl", "mean"));
+    cr_assert(number(mean, "kl", "mean") > 0, "nothing is left out: the test proves nothing");
+    json_object_del(mean, "ranks");
+    json_object_del(ranks, "ranks");
+    cr_assert(json_equal(mean, ranks), "other results on five ranks");
+    json_decref(none);
+    json_decref(mean);
+    json_decref(ranks);
+}
+
 Test(cli_compare, generate_says_how_many_keys_mass_took)
 {
     dewpoint_result result = DEWPOINT("generate", "-m", model(), "-f", text(), "-n", "8", "--attention", "mass", "--epsilon",

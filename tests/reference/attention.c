@@ -7,7 +7,7 @@
 #include "tests/shared/attention_case.h"
 #include "tests/shared/reference.h"
 
-static const dw_policy condensate = {DW_CONDENSATE, 1, 64, 32, 0};
+static const dw_policy condensate = {DW_CONDENSATE, 1, 64, 32, 0, 0};
 
 /* |error| <= 4e-6 max|V|: scores of these cases err by up to 64 to 128 roundings of 2^-24 at a size of some tens of bits. */
 #define TOLERANCE 4e-6
@@ -92,7 +92,7 @@ Test(attention_reference, omitted_mass_lies_in_the_certified_interval_and_the_in
 
 Test(attention_reference, best_97_positions_in_order_on_1_and_5_ranks)
 {
-    const dw_policy best = {DW_CONDENSATE, 0, 0, 97, 0};
+    const dw_policy best = {DW_CONDENSATE, 0, 0, 97, 0, 0};
     for (size_t i = 0; i < json_array_size(cases); i++) {
         for (int ranks = 1; ranks <= 5; ranks += 4) {
             attention_case c;

@@ -8,6 +8,7 @@
 #include "attention/partial.h"
 #include "attention/scan.h"
 #include "attention/sparse.h"
+#include "attention/tail.h"
 #include "base/memory.h"
 
 #define MUST(call)                                                                                                             \
@@ -215,6 +216,38 @@ void *attention_case_proposals(const attention_case *c, const dw_kernels *kernel
     return sum;
 }
 
+/* The tails of all ranks behind the merged set, summed: [heads][words]. */
+static int64_t *tails(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards, dw_type type,
+                      const dw_policy *policy, const dw_proposal_shape *shape, void *proposals)
+{
+    const int64_t words = dw_partial_words(c->d + 1);
+    int32_t *value_exponent = exponents(c);
+    dw_tail_cut *cuts;
+    int64_t *sum;
+    int64_t *one;
+    dw_pool *pool;
+    MUST(DW_ALLOC(&cuts, c->heads, "cuts", err));
+    MUST(DW_ALLOC(&sum, c->heads * words, "partials", err));
+    MUST(DW_ALLOC(&one, c->heads * words, "partials", err));
+    MUST(dw_pool_create(&pool, threads, 0, err));
+    dw_tail_cuts(shape, proposals, cuts);
+    for (int64_t h = 0; h < c->heads; h++) dw_partial_clear(sum + h * words, c->d + 1);
+    for (int i = 0; i < ranks; i++) {
+        dw_shard *shard = attention_case_shard(c, backwards ? ranks - 1 - i : i, ranks, type);
+        dw_tail *tail;
+        MUST(dw_tail_create(&tail, kernels, pool, dw_shard_shape(shard), c->heads, policy, err));
+        dw_tail_sum(tail, shard, 0, dw_visible_positions(c->n - 1, c->window), c->q, cuts, value_exponent, one);
+        for (int64_t h = 0; h < c->heads; h++) dw_partial_merge(sum + h * words, one + h * words, c->d + 1);
+        dw_tail_destroy(tail);
+        dw_shard_destroy(shard);
+    }
+    dw_pool_destroy(pool);
+    dw_free(cuts);
+    dw_free(one);
+    dw_free(value_exponent);
+    return sum;
+}
+
 void attention_case_sparse(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards,
                            dw_type type, const dw_policy *policy, float *out, dw_interval *omitted, dw_pos *top)
 {
@@ -222,15 +255,18 @@ void attention_case_sparse(const attention_case *c, const dw_kernels *kernels, i
     int32_t *value_exponent = exponents(c);
     dw_proposal_shape shape;
     void *proposals = attention_case_proposals(c, kernels, ranks, threads, backwards, type, policy, &shape);
+    int64_t *tail = NULL;
     dw_sparse *sparse;
     dw_pool *pool;
+    if (policy->has_tail) tail = tails(c, kernels, ranks, threads, backwards, type, policy, &shape, proposals);
     if (top != NULL) copy_top(&shape, proposals, top);
     MUST(dw_pool_create(&pool, threads, 0, err));
     MUST(dw_sparse_create(&sparse, kernels, pool, &config, &shape, err));
-    dw_sparse_attend(sparse, dw_visible_positions(c->n - 1, c->window), c->q, value_exponent, proposals, out, omitted);
+    dw_sparse_attend(sparse, dw_visible_positions(c->n - 1, c->window), c->q, value_exponent, proposals, tail, out, omitted);
     dw_sparse_destroy(sparse);
     dw_proposal_shape_free(&shape);
     dw_pool_destroy(pool);
     dw_free(proposals);
+    dw_free(tail);
     dw_free(value_exponent);
 }

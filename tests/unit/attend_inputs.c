@@ -13,7 +13,7 @@ static const char *attend_with(float x, char which, dw_type type)
     static dw_error err;
     static const int32_t value_exponent[KV_HEADS] = {0, 30};
     const dw_shard_config config = {4, KV_HEADS, D, type, type, 8, 0, 1};
-    const dw_policy policy = {DW_DENSE, 0, 0, 0, 0};
+    const dw_policy policy = {DW_DENSE, 0, 0, 0, 0, 0};
     const dw_attend_layer layer = {3, 0, value_exponent};
     int64_t start[] = {0, 1};
     const dw_rows rows = {0, 1, start};

@@ -71,13 +71,15 @@ Test(attention_invariance, dense_on_any_ranks_threads_and_instruction_sets)
 
 Test(attention_invariance, condensate_on_any_ranks_threads_and_instruction_sets)
 {
-    static const dw_policy policies[] = {{DW_CONDENSATE, 1, 64, 32, 0},
-                                         {DW_CONDENSATE, 0, 0, 7, 0},
-                                         {DW_CONDENSATE, 70, 1, 0, 0},
-                                         {DW_CONDENSATE, 4, 100, 200, 0},
-                                         {DW_CONDENSATE, 1, 0, 0, 0}};
+    static const dw_policy policies[] = {{DW_CONDENSATE, 1, 64, 32, 0, 0},
+                                         {DW_CONDENSATE, 0, 0, 7, 0, 0},
+                                         {DW_CONDENSATE, 70, 1, 0, 0, 0},
+                                         {DW_CONDENSATE, 4, 100, 200, 0, 0},
+                                         {DW_CONDENSATE, 1, 0, 0, 0, 0},
+                                         {DW_CONDENSATE, 1, 64, 32, 0, 1},
+                                         {DW_CONDENSATE, 1, 0, 0, 0, 1}};
     for (int i = 0; i < 9; i++) {
-        for (int p = 0; p < 5; p++) {
+        for (int p = 0; p < 7; p++) {
             attention_case c;
             make(&c, lengths[i], (i + p) % 4, 0);
             check_sparse(&c, &policies[p]);
@@ -88,7 +90,7 @@ Test(attention_invariance, condensate_on_any_ranks_threads_and_instruction_sets)
 
 Test(attention_invariance, condensate_with_all_scores_equal_takes_the_first_positions_on_any_ranks)
 {
-    const dw_policy policy = {DW_CONDENSATE, 0, 0, 40, 0};
+    const dw_policy policy = {DW_CONDENSATE, 0, 0, 40, 0, 0};
     for (int i = 0; i < 9; i++) {
         static float out[MAX_OUT];
         static dw_pos top[16 * 40];
@@ -107,10 +109,10 @@ Test(attention_invariance, condensate_with_all_scores_equal_takes_the_first_posi
 
 Test(attention_invariance, a_set_of_all_keys_is_dense_attention_bit_for_bit)
 {
-    static const dw_policy policies[] = {{DW_CONDENSATE, 1, 64, 1500, 0},
-                                         {DW_CONDENSATE, 0, 0, 9999, 0},
-                                         {DW_CONDENSATE, 0, 2000, 0, 0},
-                                         {DW_CONDENSATE, 3000, 1, 1, 0}};
+    static const dw_policy policies[] = {{DW_CONDENSATE, 1, 64, 1500, 0, 0},
+                                         {DW_CONDENSATE, 0, 0, 9999, 0, 0},
+                                         {DW_CONDENSATE, 0, 2000, 0, 0, 0},
+                                         {DW_CONDENSATE, 3000, 1, 1, 0, 0}};
     for (int i = 0; i < 9; i++) {
         for (int p = 0; p < 4; p++) {
             static float dense[MAX_OUT], sparse[MAX_OUT];

@@ -19,9 +19,9 @@ static const int64_t lengths[] = {1, 2, 63, 64, 65, 129, 205, 513, 1500};
 static const int64_t windows[] = {1, 2, 63, 64, 65, 100, 130, 700};
 enum { LENGTHS = 9, WINDOWS = 8 };
 
-static const dw_policy policies[] = {{DW_CONDENSATE, 1, 64, 32, 0},   {DW_CONDENSATE, 1, 8, 32, 0},
-                                     {DW_CONDENSATE, 0, 0, 7, 0},     {DW_CONDENSATE, 70, 1, 0, 0},
-                                     {DW_CONDENSATE, 4, 100, 200, 0}, {DW_CONDENSATE, 1, 0, 0, 0}};
+static const dw_policy policies[] = {{DW_CONDENSATE, 1, 64, 32, 0, 0},   {DW_CONDENSATE, 1, 8, 32, 0, 0},
+                                     {DW_CONDENSATE, 0, 0, 7, 0, 0},     {DW_CONDENSATE, 70, 1, 0, 0, 0},
+                                     {DW_CONDENSATE, 4, 100, 200, 0, 0}, {DW_CONDENSATE, 1, 0, 0, 0, 0}};
 enum { POLICIES = 6 };
 
 /* tied: numbers are small integers, so that many scores are equal. */
@@ -156,7 +156,7 @@ Test(attention_window, the_merged_proposals_are_anchor_window_and_best_keys_of_t
 
 Test(attention_window, of_equal_scores_the_lowest_visible_positions_are_best)
 {
-    const dw_policy policy = {DW_CONDENSATE, 0, 0, 40, 0};
+    const dw_policy policy = {DW_CONDENSATE, 0, 0, 40, 0, 0};
     for (int w = 0; w < WINDOWS; w++) {
         static float out[MAX_OUT];
         static dw_pos top[MAX_HEADS * 40];
@@ -228,7 +228,7 @@ Test(attention_window, condensate_has_the_same_bits_on_any_ranks_threads_and_ins
 Test(attention_window, a_set_of_all_visible_keys_is_dense_attention_bit_for_bit_and_leaves_nothing_out)
 {
     static const dw_policy all[] = {
-        {DW_CONDENSATE, 1, 8, 700, 0}, {DW_CONDENSATE, 0, 700, 0, 0}, {DW_CONDENSATE, 1500, 0, 0, 0}};
+        {DW_CONDENSATE, 1, 8, 700, 0, 0}, {DW_CONDENSATE, 0, 700, 0, 0, 0}, {DW_CONDENSATE, 1500, 0, 0, 0, 0}};
     for (int i = 0; i < LENGTHS; i++) {
         for (int w = 0; w < WINDOWS; w++) {
             static float dense[MAX_OUT], sparse[MAX_OUT];
@@ -330,7 +330,7 @@ Test(attention_window, keys_and_values_outside_the_window_do_not_change_a_bit)
 
 Test(attention_window, a_set_of_anchors_that_are_out_of_sight_is_the_row_itself)
 {
-    static const dw_policy policy = {DW_CONDENSATE, 2, 0, 0, 0};
+    static const dw_policy policy = {DW_CONDENSATE, 2, 0, 0, 0, 0};
     static float out[MAX_OUT];
     dw_interval omitted[MAX_HEADS];
     attention_case c;

@@ -163,6 +163,9 @@ Test(options, modes_that_do_not_exist_are_refused_with_those_that_do)
     REFUSED("dense, condensate and mass", GENERATE, "--attention", "lossless");
     REFUSED("'mass' is not a mode of bench decode; the modes are dense and condensate", "bench", "decode", "-m", "x",
             "--attention", "mass");
+    REFUSED("--tail 'median' is not none or mean", GENERATE, "--tail", "median");
+    REFUSED("--tail mean belongs to --attention condensate", GENERATE, "--tail", "mean");
+    REFUSED("--tail mean belongs to --attention condensate", GENERATE, "--attention", "mass", "--tail", "mean");
     REFUSED("--epsilon 2 is out of range (0..1)", GENERATE, "--epsilon", "2");
     REFUSED("''", GENERATE, "--attention", "");
     REFUSED("too many", GENERATE, "--attention", "dense,condensate");
