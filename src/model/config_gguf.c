@@ -98,6 +98,11 @@ static dw_status read_shape(const reader *r, dw_error *err)
                   (long long)c->head_dim, (long long)value_length);
 }
 
+static int has_parallel_switch(const dw_family *family)
+{
+    return strcmp(family->architecture, "gptneox") == 0;
+}
+
 /* The format does not say which of the GELUs a model has; Dewpoint also takes a key hidden_act, in Hugging Face's words. */
 static dw_status read_switches(const reader *r, dw_error *err)
 {
@@ -113,22 +118,23 @@ static dw_status read_switches(const reader *r, dw_error *err)
         return REFUSE(r, err, "%s is '%s'; there are " DW_ACTIVATION_NAMES, act.text, dw_printable(name).text);
     }
     c->rope_pairs = c->family->gguf_pairs;
-    if (!dw_string_is(dw_string_of(c->family->architecture), "gptneox")) return DW_OK;
+    if (!has_parallel_switch(c->family)) return DW_OK;
     return dw_gguf_bool(r->file, parallel.text, &c->is_parallel, NULL, err);
 }
 
 /* ---- RoPE ---- */
 
+/* A factor without a type is one of linear scaling, as in files from before there were types. */
 static dw_status read_scaling(const reader *r, dw_rope *rope, dw_error *err)
 {
     const key_name key = key_of(r, "rope.scaling.type");
+    const key_name older = key_of(r, "rope.scale_linear");
     dw_string kind = dw_string_of("none");
     int found;
     int has_factor;
     DW_TRY(dw_gguf_string(r->file, key.text, &kind, &found, err));
     DW_TRY(dw_gguf_float(r->file, key_of(r, "rope.scaling.factor").text, &rope->factor, &has_factor, err));
-    if (!found && !has_factor)
-        DW_TRY(dw_gguf_float(r->file, key_of(r, "rope.scale_linear").text, &rope->factor, &has_factor, err));
+    if (!has_factor) DW_TRY(dw_gguf_float(r->file, older.text, &rope->factor, &has_factor, err));
     if (dw_string_is(kind, "linear") || (!found && has_factor && rope->factor != 1)) {
         rope->kind = DW_ROPE_LINEAR;
     } else if (dw_string_is(kind, "yarn")) {
@@ -137,6 +143,9 @@ static dw_status read_scaling(const reader *r, dw_rope *rope, dw_error *err)
         return REFUSE(r, err, "%s is '%s'; none, linear and yarn are supported", key.text, dw_printable(kind).text);
     }
     if (rope->kind == DW_ROPE_NONE) {
+        if (has_factor && rope->factor != 1) {
+            return REFUSE(r, err, "%s is 'none', but the factor is %g", key.text, rope->factor);
+        }
         rope->factor = 0;
     } else if (!has_factor) {
         return REFUSE(r, err, "%s is '%s', but rope.scaling.factor is missing", key.text, dw_rope_name(rope->kind));
@@ -144,29 +153,28 @@ static dw_status read_scaling(const reader *r, dw_rope *rope, dw_error *err)
     return DW_OK;
 }
 
-/* llama.cpp multiplies cosine and sine by attn_factor (1 + 0.1 ln factor). */
+/* llama.cpp multiplies cosine and sine by attn_factor (1 + 0.1 ln factor). Of yarn_attn_factor its versions make different
+   things, so it is refused (neutral_keys). */
 static dw_status read_yarn(const reader *r, dw_rope *rope, dw_error *err)
 {
+    const key_name key = key_of(r, "rope.scaling.attn_factor");
     double attention = 1;
-    double extrapolation = 1;
-    if (rope->kind != DW_ROPE_YARN) return DW_OK;
+    int found;
+    DW_TRY(dw_gguf_float(r->file, key.text, &attention, &found, err));
+    if (rope->kind != DW_ROPE_YARN) {
+        return attention == 1 ? DW_OK : REFUSE(r, err, "%s is %g; without yarn only 1 is supported", key.text, attention);
+    }
     rope->beta_fast = 32;
     rope->beta_slow = 1;
     rope->truncate = 1;
     DW_TRY(read_float(r, "rope.scaling.original_context_length", &rope->original_context, err));
-    DW_TRY(read_float(r, "rope.scaling.attn_factor", &attention, err));
-    DW_TRY(read_float(r, "rope.scaling.yarn_attn_factor", &attention, err));
-    DW_TRY(read_float(r, "rope.scaling.yarn_ext_factor", &extrapolation, err));
     DW_TRY(read_float(r, "rope.scaling.yarn_beta_fast", &rope->beta_fast, err));
     DW_TRY(read_float(r, "rope.scaling.yarn_beta_slow", &rope->beta_slow, err));
-    if (extrapolation != 1 && extrapolation != -1) { /* -1: the default */
-        return REFUSE(r, err, "%s is %g; 1 is supported", key_of(r, "rope.scaling.yarn_ext_factor").text, extrapolation);
-    }
     rope->attention_factor = attention * dw_rope_yarn_magnitude(rope->factor, 1);
     return DW_OK;
 }
 
-/* One factor of each frequency (Llama 3). */
+/* One factor of each frequency (Llama 3). None may be so small that angles leave the range of dw_rope_angles. */
 static dw_status read_factors(const reader *r, dw_rope *rope, int64_t pairs, dw_error *err)
 {
     const char *const name = "rope_freqs.weight";
@@ -178,8 +186,9 @@ static dw_status read_factors(const reader *r, dw_rope *rope, int64_t pairs, dw_
         return REFUSE(r, err, "tensor %s has type %s; it must be F32", name, dw_types[factors.type].name);
     rope->factors = factors.data;
     for (int64_t i = 0; i < pairs; i++) {
-        if (rope->factors[i] > 0 && isfinite(rope->factors[i])) continue;
-        return REFUSE(r, err, "tensor %s holds %g; factors must be positive and finite", name, (double)rope->factors[i]);
+        const double factor = (double)rope->factors[i];
+        if (factor > 0 && isfinite(factor) && (double)r->config->context / factor <= (double)DW_MOST_CONTEXT) continue;
+        return REFUSE(r, err, "tensor %s holds %g; factors must be positive, finite and not close to 0", name, factor);
     }
     return DW_OK;
 }
@@ -191,8 +200,8 @@ static dw_status read_rope(const reader *r, dw_error *err)
     DW_TRY(read_count(r, "rope.dimension_count", c->head_dim, c->head_dim, &c->rope_dims, err));
     c->rope.base = 10000;
     DW_TRY(read_float(r, "rope.freq_base", &c->rope.base, err));
-    if (!(c->rope.base > 0 && isfinite(c->rope.base))) {
-        return REFUSE(r, err, "%s is %g; it must be positive and finite", key_of(r, "rope.freq_base").text, c->rope.base);
+    if (!dw_config_is_rope_base(c->rope.base)) {
+        return REFUSE(r, err, "%s is %g; " DW_ROPE_BASES, key_of(r, "rope.freq_base").text, c->rope.base);
     }
     DW_TRY(read_scaling(r, &c->rope, err));
     DW_TRY(read_yarn(r, &c->rope, err));
@@ -246,46 +255,65 @@ static const char *const known_keys[] = {
     "attention.layer_norm_rms_epsilon",
     "attention.layer_norm_epsilon",
     "attention.sliding_window",
-    "attention.sliding_window_pattern",
     "rope.dimension_count",
     "rope.freq_base",
-    "rope.freq_base_swa",
     "rope.scaling.type",
     "rope.scaling.factor",
     "rope.scale_linear",
     "rope.scaling.attn_factor",
     "rope.scaling.original_context_length",
     "rope.scaling.finetuned",
-    "rope.scaling.yarn_attn_factor",
-    "rope.scaling.yarn_ext_factor",
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
     "vocab_size",
     "tensor_data_layout",
-    "use_parallel_residual",
     "hidden_act",
 };
 
+/* Read above in some families only. */
+static const char *const local_keys[] = {"attention.sliding_window_pattern", "rope.freq_base_swa"};
+static const char *const parallel_key = "use_parallel_residual";
+
 /* May only stand at the value that changes nothing. */
-static const char *const zero_keys[] = {
-    "expert_count",
-    "expert_used_count",
-    "attn_logit_softcapping",
-    "final_logit_softcapping",
-    "rope.scaling.yarn_log_multiplier",
+static const struct {
+    const char *key;
+    double value;
+} neutral_keys[] = {
+    {"expert_count", 0},
+    {"expert_used_count", 0},
+    {"attn_logit_softcapping", 0},
+    {"final_logit_softcapping", 0},
+    {"rope.scaling.yarn_log_multiplier", 0},
+    {"rope.scaling.yarn_attn_factor", 1},
+    {"rope.scaling.yarn_ext_factor", 1},
 };
+
+/* Whether a key has a meaning in this family and no other; *ours: this one. */
+static int is_of_a_family(const dw_family *family, const char *suffix, int *ours)
+{
+    for (size_t i = 0; i < sizeof local_keys / sizeof local_keys[0]; i++) {
+        *ours = family->has_local_layers;
+        if (strcmp(local_keys[i], suffix) == 0) return 1;
+    }
+    *ours = has_parallel_switch(family);
+    return strcmp(parallel_key, suffix) == 0;
+}
 
 static dw_status check_key(const reader *r, const char *key, const char *suffix, dw_error *err)
 {
     double value;
+    int ours;
+    if (is_of_a_family(r->config->family, suffix, &ours)) {
+        return ours ? DW_OK : REFUSE(r, err, "%s is not supported in family %s", key, r->config->family->name);
+    }
     for (size_t i = 0; i < sizeof known_keys / sizeof known_keys[0]; i++) {
         if (strcmp(known_keys[i], suffix) == 0) return DW_OK;
     }
-    for (size_t i = 0; i < sizeof zero_keys / sizeof zero_keys[0]; i++) {
-        if (strcmp(zero_keys[i], suffix) != 0) continue;
+    for (size_t i = 0; i < sizeof neutral_keys / sizeof neutral_keys[0]; i++) {
+        if (strcmp(neutral_keys[i].key, suffix) != 0) continue;
         DW_TRY(dw_gguf_float(r->file, key, &value, NULL, err));
-        if (value == 0) return DW_OK;
-        return REFUSE(r, err, "%s is %g; only 0 is supported", key, value);
+        if (value == neutral_keys[i].value) return DW_OK;
+        return REFUSE(r, err, "%s is %g; only %g is supported", key, value, neutral_keys[i].value);
     }
     return REFUSE(r, err, "metadata key %s is unknown and could change results", key);
 }

@@ -58,13 +58,13 @@ typedef struct {
     int qkv_has_bias;    /* tensors of these biases must be there */
     int output_has_bias; /* attention output */
     int feed_forward_has_bias;
-    int is_gated;          /* W_down (act(W_gate x) * W_up x), else W_down act(W_up x) */
-    int has_qk_norm;       /* RMS norm of each head of q and k before the rotation */
-    int has_post_norms;    /* norms of what attention and feed forward return, before it is added */
-    int has_local_layers;  /* layers with a window alternate with others and have a RoPE base of their own */
-    int scales_embedding;  /* by sqrt(hidden), rounded to the precision that the family is trained with (Gemma: see model.c) */
-    int is_transposed;     /* Hugging Face stores matrices [inputs][outputs] */
-    const char *hf_prefix; /* in front of all names but the head's; files without it exist ("transformer.", "model.") */
+    int is_gated;                /* W_down (act(W_gate x) * W_up x), else W_down act(W_up x) */
+    int has_qk_norm;             /* RMS norm of each head of q and k before the rotation */
+    int has_post_norms;          /* norms of what attention and feed forward return, before it is added */
+    int has_local_layers;        /* layers with a window alternate with others and have a RoPE base of their own */
+    int scales_embedding;        /* by sqrt(hidden) */
+    int is_transposed;           /* Hugging Face stores matrices [inputs][outputs] */
+    const char *hf_prefix;       /* in front of all names but the head's; files without it exist ("transformer.", "model.") */
     const char *const *hf_names; /* [DW_PARTS] without ".weight" and ".bias"; NULL: the family has no such part; layers: behind
                                       "hf_layers.N." */
     const char *hf_layers;       /* "layers", "h" */

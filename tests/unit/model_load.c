@@ -326,3 +326,43 @@ Test(model_load, a_failing_allocation_is_reported_and_leaves_nothing_behind)
     dw_memory_fail_at(0);
     check_no_leak();
 }
+
+/* ---- yarn in GGUF files ---- */
+
+typedef struct {
+    const char *key;
+    float value;
+} yarn_key;
+
+static dw_rope yarn_of(const yarn_key *keys, int count)
+{
+    const char *path = fixture_path("yarn.gguf");
+    gguf_writer *writer = fixture_writer(&(fixture_spec){.layers = 1});
+    dw_model *m;
+    dw_rope rope;
+    gguf_put_string(writer, "llama.rope.scaling.type", "yarn");
+    gguf_put_f32(writer, "llama.rope.scaling.factor", 4);
+    for (int i = 0; i < count; i++) gguf_put_f32(writer, keys[i].key, keys[i].value);
+    gguf_write(writer, path);
+    gguf_free(writer);
+    m = load(path, 0);
+    rope = m->config.rope;
+    dw_model_free(m);
+    return rope;
+}
+
+/* As converters write it: yarn_attn_factor is the attention_factor of config.json. */
+Test(model_load, yarn_settings_of_gguf_files)
+{
+    static const yarn_key multiplied[] = {{"llama.rope.scaling.attn_factor", 2}};
+    static const yarn_key whole[] = {{"llama.rope.scaling.yarn_attn_factor", 1.5F}};
+    static const yarn_key bounds[] = {{"llama.rope.scaling.yarn_beta_fast", 8}, {"llama.rope.scaling.yarn_beta_slow", 2}};
+    const double magnitude = dw_rope_yarn_magnitude(4, 1);
+    const dw_rope plain = yarn_of(NULL, 0);
+    const dw_rope bounded = yarn_of(bounds, 2);
+    cr_assert_eq(plain.attention_factor, magnitude);
+    cr_assert(plain.factor == 4 && plain.beta_fast == 32 && plain.beta_slow == 1 && plain.truncate);
+    cr_assert_eq(yarn_of(multiplied, 1).attention_factor, 2 * magnitude);
+    cr_assert_eq(yarn_of(whole, 1).attention_factor, 1.5);
+    cr_assert(bounded.beta_fast == 8 && bounded.beta_slow == 2 && bounded.attention_factor == magnitude);
+}
