@@ -39,6 +39,11 @@ void dw_config_free(dw_config *config)
     config->window = NULL;
 }
 
+static int is_factor(double factor)
+{
+    return factor >= 1 && factor <= DW_MOST_ROPE_FACTOR;
+}
+
 /* ---- --rope-scaling ---- */
 
 /* The number behind ':' at *text, which moves behind it. 0: none. */
@@ -61,7 +66,7 @@ dw_status dw_rope_scaling_parse(const char *text, dw_rope *rope, dw_error *err)
         const char *rest = text + length;
         dw_rope parsed = {.kind = kinds[i], .attention_factor = 1};
         if (strlen(name) != length || strncmp(name, text, length) != 0) continue;
-        if (parsed.kind != DW_ROPE_NONE && (!next_number(&rest, &parsed.factor) || !(parsed.factor >= 1))) break;
+        if (parsed.kind != DW_ROPE_NONE && (!next_number(&rest, &parsed.factor) || !is_factor(parsed.factor))) break;
         if (parsed.kind == DW_ROPE_YARN && *rest == ':' &&
             (!next_number(&rest, &parsed.original_context) || !(parsed.original_context >= 1))) {
             break;
@@ -84,9 +89,17 @@ dw_status dw_rope_scaling_parse(const char *text, dw_rope *rope, dw_error *err)
 
 /* ---- what the stated numbers imply ---- */
 
+int dw_config_is_rope_base(double base)
+{
+    return base > 1 && base <= 1e30;
+}
+
 static dw_status apply_overrides(dw_config *c, const dw_config_overrides *overrides, dw_error *err)
 {
     dw_rope fresh = {0};
+    if (overrides->rope_base > 0 && !dw_config_is_rope_base(overrides->rope_base)) {
+        return dw_fail(err, DW_USAGE, "--rope-base %g: " DW_ROPE_BASES, overrides->rope_base);
+    }
     if (overrides->rope_scaling != NULL) {
         DW_TRY(dw_rope_scaling_parse(overrides->rope_scaling, &fresh, err));
         fresh.base = c->rope.base;
@@ -117,12 +130,13 @@ static int is_positive(double x)
 static dw_status check_rope(const dw_checkpoint *checkpoint, const dw_rope *rope, dw_error *err)
 {
     const char *kind = dw_rope_name(rope->kind);
-    if (!is_positive(rope->base)) {
-        return REFUSE(checkpoint, err, "the RoPE base is %g; it must be positive and finite", rope->base);
+    if (!dw_config_is_rope_base(rope->base)) {
+        return REFUSE(checkpoint, err, "the RoPE base is %g; " DW_ROPE_BASES, rope->base);
     }
     if (rope->kind == DW_ROPE_NONE) return DW_OK;
-    if (!(rope->factor >= 1 && isfinite(rope->factor))) {
-        return REFUSE(checkpoint, err, "the factor of RoPE scaling '%s' is %g; it must be 1 or more", kind, rope->factor);
+    if (!is_factor(rope->factor)) {
+        return REFUSE(checkpoint, err, "the factor of RoPE scaling '%s' is %g; it must be 1 or more, up to %g", kind,
+                      rope->factor, DW_MOST_ROPE_FACTOR);
     }
     if (rope->kind != DW_ROPE_LINEAR && !(rope->original_context >= 1 && rope->original_context <= (double)DW_MOST_CONTEXT)) {
         return REFUSE(checkpoint, err, "the original context of RoPE scaling '%s' is %g; it must be positive", kind,
@@ -135,7 +149,7 @@ static dw_status check_rope(const dw_checkpoint *checkpoint, const dw_rope *rope
                       rope->low_freq_factor, rope->high_freq_factor);
     }
     if (rope->kind == DW_ROPE_YARN && !(is_positive(rope->attention_factor) && is_positive(rope->beta_slow) &&
-                                        rope->beta_fast > rope->beta_slow && isfinite(rope->beta_fast) && rope->base != 1)) {
+                                        rope->beta_fast > rope->beta_slow && isfinite(rope->beta_fast))) {
         return REFUSE(checkpoint, err,
                       "RoPE scaling 'yarn' has attention factor %g, beta_slow %g and beta_fast %g; they must be "
                       "positive and the last two ascend",

@@ -153,24 +153,33 @@ static dw_status read_scaling(const reader *r, dw_rope *rope, dw_error *err)
     return DW_OK;
 }
 
-/* llama.cpp multiplies cosine and sine by attn_factor (1 + 0.1 ln factor). Of yarn_attn_factor its versions make different
-   things, so it is refused (neutral_keys). */
+/* yarn_attn_factor is the attention_factor of config.json, which stands for 1 + 0.1 ln factor; attn_factor multiplies either. */
 static dw_status read_yarn(const reader *r, dw_rope *rope, dw_error *err)
 {
-    const key_name key = key_of(r, "rope.scaling.attn_factor");
-    double attention = 1;
-    int found;
-    DW_TRY(dw_gguf_float(r->file, key.text, &attention, &found, err));
-    if (rope->kind != DW_ROPE_YARN) {
-        return attention == 1 ? DW_OK : REFUSE(r, err, "%s is %g; without yarn only 1 is supported", key.text, attention);
+    static const char *const only_yarn[] = {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"};
+    double magnitude = dw_rope_yarn_magnitude(rope->factor, 1);
+    double multiplier = 1;
+    double extrapolation = 1;
+    for (int i = 0; i < 2 && rope->kind != DW_ROPE_YARN; i++) {
+        double value = 1;
+        DW_TRY(read_float(r, only_yarn[i], &value, err));
+        if (value == 1) continue;
+        return REFUSE(r, err, "%s is %g; without yarn only 1 is supported", key_of(r, only_yarn[i]).text, value);
     }
+    if (rope->kind != DW_ROPE_YARN) return DW_OK;
     rope->beta_fast = 32;
     rope->beta_slow = 1;
     rope->truncate = 1;
     DW_TRY(read_float(r, "rope.scaling.original_context_length", &rope->original_context, err));
+    DW_TRY(read_float(r, "rope.scaling.attn_factor", &multiplier, err));
+    DW_TRY(read_float(r, "rope.scaling.yarn_attn_factor", &magnitude, err));
+    DW_TRY(read_float(r, "rope.scaling.yarn_ext_factor", &extrapolation, err));
     DW_TRY(read_float(r, "rope.scaling.yarn_beta_fast", &rope->beta_fast, err));
     DW_TRY(read_float(r, "rope.scaling.yarn_beta_slow", &rope->beta_slow, err));
-    rope->attention_factor = attention * dw_rope_yarn_magnitude(rope->factor, 1);
+    if (extrapolation != 1 && extrapolation != -1) { /* -1: the default */
+        return REFUSE(r, err, "%s is %g; 1 is supported", key_of(r, "rope.scaling.yarn_ext_factor").text, extrapolation);
+    }
+    rope->attention_factor = magnitude * multiplier;
     return DW_OK;
 }
 
@@ -263,6 +272,8 @@ static const char *const known_keys[] = {
     "rope.scaling.attn_factor",
     "rope.scaling.original_context_length",
     "rope.scaling.finetuned",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_ext_factor",
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
     "vocab_size",
@@ -284,8 +295,6 @@ static const struct {
     {"attn_logit_softcapping", 0},
     {"final_logit_softcapping", 0},
     {"rope.scaling.yarn_log_multiplier", 0},
-    {"rope.scaling.yarn_attn_factor", 1},
-    {"rope.scaling.yarn_ext_factor", 1},
 };
 
 /* Whether a key has a meaning in this family and no other; *ours: this one. */

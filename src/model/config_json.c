@@ -137,6 +137,7 @@ static dw_status read_shape(const reader *r, dw_error *err)
     c->context = class->default_context;
     DW_TRY(read_integer(r, r->json, class->context, 1, DW_MOST_CONTEXT, &c->context, err));
     c->kv_heads = class->kv_heads > 0 ? class->kv_heads : c->heads;
+    if (json_is_null(json_object_get(r->json, "num_key_value_heads"))) c->kv_heads = c->heads;
     if (c->family->qkv == DW_QKV_SEPARATE) {
         DW_TRY(read_integer(r, r->json, "num_key_value_heads", 1, DW_MOST_HEADS, &c->kv_heads, err));
         c->head_dim = class->head_dim > 0 ? class->head_dim : c->hidden / c->heads;
@@ -252,6 +253,31 @@ static dw_status read_yarn(const reader *r, const json_t *scaling, dw_rope *rope
     return DW_OK;
 }
 
+/* All of them, so that none is left out: also not one that other models nest or add (full_attention, mrope_section). */
+static dw_status check_rope_keys(const reader *r, const json_t *scaling, dw_error *err)
+{
+    static const char *const known[] = {
+        "rope_type",       "type",
+        "rope_theta",      "partial_rotary_factor",
+        "factor",          "original_max_position_embeddings",
+        "beta_fast",       "beta_slow",
+        "low_freq_factor", "high_freq_factor",
+        "mscale",          "mscale_all_dim",
+        "truncate",        "attention_factor",
+        "finetuned",
+    };
+    const char *key;
+    const json_t *value;
+    json_object_foreach((json_t *)scaling, key, value) {
+        size_t i = 0;
+        while (i < sizeof known / sizeof known[0] && strcmp(known[i], key) != 0) i++;
+        if (i < sizeof known / sizeof known[0] || json_is_null(value)) continue;
+        return REFUSE(r, err, "RoPE scaling has the key %s, which is unknown and could change results",
+                      dw_printable(dw_string_of(key)).text);
+    }
+    return DW_OK;
+}
+
 /* scaling: an object or NULL. base: where it does not state one. */
 static dw_status read_rope(const reader *r, const json_t *scaling, double base, dw_rope *rope, dw_error *err)
 {
@@ -259,6 +285,7 @@ static dw_status read_rope(const reader *r, const json_t *scaling, double base, 
     rope->attention_factor = 1;
     if (scaling == NULL) return DW_OK;
     if (!json_is_object(scaling)) return REFUSE(r, err, "rope_scaling and rope_parameters must be objects");
+    DW_TRY(check_rope_keys(r, scaling, err));
     DW_TRY(read_kind(r, scaling, &rope->kind, err));
     DW_TRY(read_number(r, scaling, "rope_theta", &rope->base, err));
     if (rope->kind == DW_ROPE_NONE) return DW_OK;
@@ -321,6 +348,11 @@ static dw_status read_ropes(const reader *r, dw_error *err)
 
 /* ---- windows ---- */
 
+static dw_status no_window(const reader *r, int64_t layer, dw_error *err)
+{
+    return REFUSE(r, err, "layer %lld has sliding_attention, but there is no sliding_window in use", (long long)layer);
+}
+
 /* layer_types: "full_attention" or "sliding_attention" of each layer. */
 static dw_status read_layer_types(const reader *r, const json_t *types, int64_t window, dw_error *err)
 {
@@ -331,11 +363,24 @@ static dw_status read_layer_types(const reader *r, const json_t *types, int64_t 
     for (int64_t i = 0; i < c->layers; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         if (type != NULL && strcmp(type, "sliding_attention") == 0) {
+            if (window == 0) return no_window(r, i, err);
             c->window[i] = window;
         } else if (type == NULL || strcmp(type, "full_attention") != 0) {
             return REFUSE(r, err, "layer_types holds '%s' for layer %lld; full_attention and sliding_attention are supported",
                           type == NULL ? "no string" : dw_printable(dw_string_of(type)).text, (long long)i);
         }
+    }
+    return DW_OK;
+}
+
+/* Mistral's class passes over layer_types, so it may only say the same. */
+static dw_status read_mistral_types(const reader *r, const json_t *types, int64_t window, dw_error *err)
+{
+    DW_TRY(read_layer_types(r, types, window, err));
+    for (int64_t i = 0; i < r->config->layers; i++) {
+        if (r->config->window[i] == window) continue;
+        return REFUSE(r, err, "layer_types holds 'full_attention' for layer %lld, but sliding_window is %lld", (long long)i,
+                      (long long)window);
     }
     return DW_OK;
 }
@@ -361,9 +406,11 @@ static dw_status read_windows(const reader *r, dw_error *err)
     DW_TRY(read_integer(r, r->json, "max_window_layers", 0, DW_MOST_LAYERS, &from, err));
     DW_TRY(read_integer(r, r->json, "sliding_window_pattern", 1, DW_MOST_LAYERS, &pattern, err));
     if (!is_mistral && !c->family->has_local_layers && !uses) window = 0;
-    if (types != NULL && !is_mistral) return read_layer_types(r, types, window, err);
+    if (types != NULL && is_mistral) return read_mistral_types(r, types, window, err);
+    if (types != NULL) return read_layer_types(r, types, window, err);
     for (int64_t i = 0; i < c->layers; i++) {
         const int is_full = c->family->has_local_layers ? (i + 1) % pattern == 0 : !is_mistral && i < from;
+        if (!is_full && window == 0 && c->family->has_local_layers) return no_window(r, i, err);
         c->window[i] = is_full ? 0 : window;
     }
     return DW_OK;

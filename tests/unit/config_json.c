@@ -148,8 +148,9 @@ Test(config_json, the_command_line_overrides_base_and_scaling)
 
 Test(config_json, values_of_the_option_are_checked)
 {
-    static const char *const bad[] = {"",         "linear",      "linear:",  "linear:0.5", "linear:4:5", "yarn:4:",
-                                      "yarn:4:0", "yarn:4:512x", "llama3:8", "none:2",     "Linear:4",   "dynamic:nan"};
+    static const char *const bad[] = {"",         "linear",      "linear:",     "linear:0.5", "linear:4:5",
+                                      "yarn:4:",  "yarn:4:0",    "yarn:4:512x", "llama3:8",   "none:2",
+                                      "Linear:4", "dynamic:nan", "linear:1e7"};
     dw_rope rope;
     dw_error err;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -159,6 +160,58 @@ Test(config_json, values_of_the_option_are_checked)
     cr_assert_eq(dw_rope_scaling_parse("dynamic:2.5", &rope, &err), DW_OK);
     cr_assert(rope.kind == DW_ROPE_DYNAMIC && rope.factor == 2.5);
     cr_assert_eq(dw_rope_scaling_parse("none", &rope, &err), DW_OK);
+}
+
+/* In transformers null is not absent: as many as heads, whatever the class has otherwise. */
+Test(config_json, kv_heads_of_null_are_as_many_as_heads)
+{
+    static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3"};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        char json[256];
+        dw_config c;
+        snprintf(json, sizeof json,
+                 "{\"model_type\": \"%s\", \"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, "
+                 "\"intermediate_size\": 112, \"num_key_value_heads\": null}",
+                 types[i]);
+        c = read_good(json);
+        cr_assert_eq(c.kv_heads, 4, "%s: %lld", types[i], (long long)c.kv_heads);
+        dw_config_free(&c);
+    }
+}
+
+/* "layer_types": three strings. */
+#define SLIDING "\"sliding_attention\""
+#define FULL "\"full_attention\""
+#define LAYERS(type)                                                                                                           \
+    "{\"model_type\": \"" type "\", \"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, "               \
+    "\"num_key_value_heads\": 2, \"intermediate_size\": 112, \"layer_types\": "
+
+Test(config_json, layer_types_say_which_layers_have_the_window)
+{
+    dw_config c = read_good(LAYERS("qwen2") "[" FULL "," SLIDING "," FULL "], \"sliding_window\": 9, "
+                                            "\"use_sliding_window\": true}");
+    cr_assert(c.window[0] == 0 && c.window[1] == 9 && c.window[2] == 0);
+    dw_config_free(&c);
+    c = read_good(LAYERS("gemma3_text") "[" SLIDING "," FULL "," SLIDING "], \"sliding_window\": 9}");
+    cr_assert(c.window[0] == 9 && c.window[1] == 0 && c.window[2] == 9);
+    dw_config_free(&c);
+    c = read_good(LAYERS("mistral") "[" SLIDING "," SLIDING "," SLIDING "], \"sliding_window\": 9}");
+    cr_assert(c.window[0] == 9 && c.window[1] == 9 && c.window[2] == 9);
+    dw_config_free(&c);
+    c = read_good(LAYERS("mistral") "[" FULL "," FULL "," FULL "], \"sliding_window\": null}");
+    cr_assert(c.window[0] == 0 && c.window[2] == 0);
+    dw_config_free(&c);
+}
+
+Test(config_json, layer_types_that_contradict_the_window_are_refused)
+{
+    static const char *const none = "has sliding_attention, but there is no sliding_window in use";
+    expect_refused(LAYERS("llama") "[" FULL "," SLIDING "," FULL "], \"sliding_window\": 9}", none);
+    expect_refused(LAYERS("qwen2") "[" FULL "," SLIDING "," FULL "], \"sliding_window\": 9}", none);
+    expect_refused(LAYERS("mistral") "[" FULL "," SLIDING "," FULL "], \"sliding_window\": null}", none);
+    expect_refused(MODEL("gemma3_text") ", \"sliding_window\": null}", none);
+    expect_refused(LAYERS("mistral") "[" SLIDING "," FULL "," SLIDING "], \"sliding_window\": 9}",
+                   "layer_types holds 'full_attention' for layer 1, but sliding_window is 9");
 }
 
 Test(config_json, what_would_be_computed_wrongly_is_refused)
@@ -190,6 +243,16 @@ Test(config_json, what_would_be_computed_wrongly_is_refused)
     expect_refused("{" LLAMA ", \"rope_parameters\": {\"partial_rotary_factor\": 0.5}}", "a rotary share of 0.5");
     expect_refused("{" LLAMA ", \"layer_types\": [\"full_attention\"]}", "layer_types must be an array of 3 strings");
     expect_refused("{" LLAMA ", \"quantization_config\": {\"bits\": 4}}", "quantization_config is not supported");
+    expect_refused("{" LLAMA ", \"rope_theta\": 1e-300}", "the RoPE base is 1e-300; above 1 and up to 1e+30 is supported");
+    expect_refused("{" LLAMA ", \"rope_theta\": 1}", "the RoPE base is 1; above 1");
+    expect_refused("{" LLAMA ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 1e300}}",
+                   "the factor of RoPE scaling 'dynamic' is 1e+300; it must be 1 or more, up to 1e+06");
+    expect_refused("{" LLAMA ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2, \"alpha\": 1000}}",
+                   "RoPE scaling has the key alpha, which is unknown and could change results");
+    expect_refused("{" LLAMA ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"yarn\", \"factor\": 4}}}",
+                   "RoPE scaling has the key full_attention");
+    expect_refused("{" LLAMA ", \"max_position_embeddings\": 4294967296}",
+                   "max_position_embeddings is 4294967296; 1 to 2147483648");
     expect_refused(MODEL("mistral") ", \"sliding_window\": 0}", "sliding_window is 0");
     expect_refused(MODEL("qwen3") ", \"layer_types\": [\"chunked_attention\",1,1,1,1,1,1,1,1,1,1,1]}", "'chunked_attention'");
     expect_refused(MODEL("gpt_neox") ", \"rotary_pct\": 1.5}", "a rotary share of 1.5");

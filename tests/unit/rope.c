@@ -35,7 +35,9 @@ Test(rope, angles_are_within_the_stated_bound_of_long_double)
     }
 }
 
-/* Frequencies as transformers 5.24 computes them in float32 (ROPE_INIT_FUNCTIONS on a LlamaConfig with heads of 16; 8 digits). */
+/* Frequencies as transformers 5.24 computes them: ROPE_INIT_FUNCTIONS on a LlamaConfig with heads of 16, in double (torch.float =
+   torch.float32 = torch.float64 before transformers is imported). Both sides round some ten times, and the powers multiply their
+   last roundings by ln(base) <= 14: within 1e-13. */
 Test(rope, frequencies_of_every_scaling_equal_those_of_transformers)
 {
     static const struct {
@@ -45,10 +47,12 @@ Test(rope, frequencies_of_every_scaling_equal_those_of_transformers)
     } cases[] = {
         {{.base = 10000, .kind = DW_ROPE_LINEAR, .factor = 4, .attention_factor = 1},
          512,
-         {0.25, 0.079056941, 0.025, 0.0079056947, 0.0024999999, 0.00079056947, 0.00025000001, 7.9056947e-05}},
+         {0.25, 0.079056941504209485, 0.025000000000000001, 0.0079056941504209478, 0.0025000000000000001,
+          0.00079056941504209474, 0.00025000000000000001, 7.9056941504209485e-05}},
         {{.base = 10000, .kind = DW_ROPE_DYNAMIC, .factor = 2, .original_context = 128, .attention_factor = 1},
          300,
-         {1.0, 0.262445, 0.068877369, 0.01807652, 0.004744092, 0.0012450633, 0.00032676061, 8.5756677e-05}},
+         {1, 0.26244498694699975, 0.068877371173610868, 0.018076520778601963, 0.0047440922597873619, 0.0012450632311952565,
+          0.00032676060345922844, 8.5756682309650969e-05}},
         {{.base = 500000,
           .kind = DW_ROPE_LLAMA3,
           .factor = 8,
@@ -57,7 +61,8 @@ Test(rope, frequencies_of_every_scaling_equal_those_of_transformers)
           .high_freq_factor = 4,
           .attention_factor = 1},
          512,
-         {1.0, 0.079403013, 0.0047007538, 0.00091158313, 0.00017677668, 3.4281024e-05, 6.6478697e-06, 1.2891732e-06}},
+         {1, 0.0794030091792082, 0.0047007538663579916, 0.00091158309215213856, 0.00017677669529663688, 3.4281021959525912e-05,
+          6.6478698711812362e-06, 1.2891731721515574e-06}},
         {{.base = 1000,
           .kind = DW_ROPE_YARN,
           .factor = 4,
@@ -67,7 +72,8 @@ Test(rope, frequencies_of_every_scaling_equal_those_of_transformers)
           .beta_slow = 1,
           .truncate = 1},
          256,
-         {1.0, 0.31627238, 0.08891397, 0.018747354, 0.0079056947, 0.0033338037, 0.0014058533, 0.00059284345}},
+         {1, 0.31627237757143678, 0.088913970501946132, 0.018747355233311395, 0.0079056941504209478, 0.0033338035804083102,
+          0.0014058533129758727, 0.00059284342641541374}},
         {{.base = 10000,
           .kind = DW_ROPE_YARN,
           .factor = 40,
@@ -76,13 +82,14 @@ Test(rope, frequencies_of_every_scaling_equal_those_of_transformers)
           .beta_fast = 16,
           .beta_slow = 2},
          163840,
-         {1.0, 0.31622776, 0.1, 0.031622779, 0.0057901046, 0.00012395246, 2.4999999e-05, 7.9056945e-06}},
+         {1, 0.31622776601683794, 0.10000000000000001, 0.031622776601683791, 0.0057901049624471072, 0.00012395236926610428,
+          2.5000000000000001e-05, 7.9056941504209471e-06}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         double frequency[8];
         dw_rope_frequencies(&cases[i].rope, 16, cases[i].context, frequency);
-        for (int n = 0; n < 8; n++) { /* theirs are rounded to float some times on the way */
-            cr_assert(fabs(frequency[n] / cases[i].frequency[n] - 1) < 2e-6, "%s, pair %d: %.9g, not %.9g",
+        for (int n = 0; n < 8; n++) {
+            cr_assert(fabs(frequency[n] / cases[i].frequency[n] - 1) < 1e-13, "%s, pair %d: %.17g, not %.17g",
                       dw_rope_name(cases[i].rope.kind), n, frequency[n], cases[i].frequency[n]);
         }
     }
