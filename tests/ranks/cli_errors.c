@@ -115,7 +115,7 @@ Test(cli_errors, wrong_arguments_end_with_2)
 Test(cli_errors, commands_that_do_not_exist_end_with_2)
 {
     const error_case none = {2, "no command", {NULL}};
-    const error_case unknown = {2, "'compare'", {"compare", "-m", "x"}};
+    const error_case unknown = {2, "'translate'", {"translate", "-m", "x"}};
     check_case(&none, 0, 0);
     check_case(&none, 3, 0);
     check_case(&unknown, 0, 0);
