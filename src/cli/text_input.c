@@ -258,7 +258,7 @@ static dw_status read_chat_ids(const dw_options *options, const dw_model *model,
                                int32_t **ids, int64_t *count, dw_error *err)
 {
     const char *path = model->checkpoint->path;
-    const dw_chat_format *format;
+    dw_chat_format *format;
     dw_chat_piece pieces[DW_CHAT_PIECES];
     int64_t piece_count = 0;
     char *jinja;
@@ -270,11 +270,12 @@ static dw_status read_chat_ids(const dw_options *options, const dw_model *model,
     }
     status = dw_chat_recognise(&format, (dw_string){jinja, length}, err);
     if (status == DW_OK) {
-        status = dw_chat_render(format, (dw_string){jinja, length}, options->system, user, pieces, &piece_count, err);
+        status = dw_chat_render(format, options->system, user, pieces, &piece_count, err);
     }
     if (status != DW_OK) dw_fail_context(err, "%s", path);
     if (status == DW_OK) status = tokenize_pieces(tokenizer, pieces, piece_count, ids, count, err);
     if (status == DW_OK && !options->quiet) fprintf(stderr, "chat format: %s\n", dw_chat_name(format));
+    dw_chat_free(format);
     dw_free(jinja);
     return status;
 }

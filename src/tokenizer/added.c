@@ -11,10 +11,16 @@ dw_status dw_added_put(dw_added *added, const dw_added_token *token, dw_error *e
     return DW_OK;
 }
 
+static int by_text_then_id(const void *a, const void *b)
+{
+    const int order = dw_string_compare(a, b);
+    return order != 0 ? order : ((const dw_added_token *)a)->id - ((const dw_added_token *)b)->id;
+}
+
 void dw_added_sort(dw_added *added)
 {
     int64_t i = 0;
-    if (added->count > 0) qsort(added->list, (size_t)added->count, sizeof *added->list, dw_string_compare);
+    if (added->count > 0) qsort(added->list, (size_t)added->count, sizeof *added->list, by_text_then_id);
     for (int byte = 0; byte <= 256; byte++) {
         while (i < added->count && (unsigned char)added->list[i].text.data[0] < byte) i++;
         added->first[byte] = i;
@@ -42,16 +48,14 @@ static int64_t first_from(const dw_added *added, int64_t low, int64_t high, int6
 }
 
 /* Narrows the range of tokens that begin with what has been read of the text; the shortest of a range stands first. */
-const dw_added_token *dw_added_at(const dw_added *added, const char *text, int64_t length, int control)
+const dw_added_token *dw_added_at(const dw_added *added, const char *text, int64_t length)
 {
     const dw_added_token *found = NULL;
     int64_t low = added->first[(unsigned char)text[0]];
     int64_t high = added->first[(unsigned char)text[0] + 1];
     for (int64_t depth = 1; low < high; depth++) {
-        while (low < high && added->list[low].text.length == depth) {
-            if (control || !added->list[low].is_control) found = &added->list[low];
-            low++;
-        }
+        if (added->list[low].text.length == depth) found = &added->list[low];
+        while (low < high && added->list[low].text.length == depth) low++; /* the same text again */
         if (low == high || depth == length) break;
         const int byte = (unsigned char)text[depth];
         low = first_from(added, low, high, depth, byte);

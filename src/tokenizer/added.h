@@ -29,10 +29,10 @@ static inline int dw_added_begin_with(const dw_added *added, char byte)
     return added->first[b] < added->first[b + 1];
 }
 
-/* The longest token that text (length >= 1) begins with, control tokens only if control is set; NULL: none. */
-const dw_added_token *dw_added_at(const dw_added *added, const char *text, int64_t length, int control);
+/* The longest token that text (length >= 1) begins with; NULL: none. */
+const dw_added_token *dw_added_at(const dw_added *added, const char *text, int64_t length);
 
-/* Bytes of the character of white space (Unicode's White_Space) that text begins or ends with; 0: it is another one, or none. */
+/* Bytes of the white space character (Unicode's White_Space) that text begins or ends with; 0: it is another one, or none. */
 int64_t dw_white_space_at(const char *text, int64_t length);
 int64_t dw_white_space_before(const char *text, int64_t length);
 

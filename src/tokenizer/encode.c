@@ -1,6 +1,7 @@
 /* Text to ids, in the steps of parts.h. */
 #include <string.h>
 
+#include "base/integers.h"
 #include "base/memory.h"
 #include "tokenizer/nfc.h"
 #include "tokenizer/state.h"
@@ -14,8 +15,8 @@ typedef struct {
     int32_t *ids;
     int64_t count;
     int64_t capacity;
-    char *prefixed; /* scratch of add_prefix */
-    int64_t prefixed_capacity;
+    char *prepared; /* scratch of prepare */
+    int64_t prepared_capacity;
 } encoder;
 
 /* ---- pieces ---- */
@@ -133,30 +134,54 @@ static dw_string space_of(const dw_tokenizer *t)
     return dw_string_of(t->kind == DW_TOKENIZER_SENTENCEPIECE ? DW_SPACE_SIGN : " ");
 }
 
+static int64_t put_text(char *out, dw_string text)
+{
+    if (text.length > 0) memcpy(out, text.data, (size_t)text.length);
+    return text.length;
+}
+
+/* out: 3 * length bytes of room. */
+static int64_t escape_spaces(const char *text, int64_t length, char *out)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < length; i++) {
+        if (text[i] == ' ') {
+            count += put_text(out + count, dw_string_of(DW_SPACE_SIGN));
+        } else {
+            out[count++] = text[i];
+        }
+    }
+    return count;
+}
+
 static int begins_with(const char *text, int64_t length, dw_string start)
 {
     return length >= start.length && memcmp(text, start.data, (size_t)start.length) == 0;
 }
 
-/* Puts the space of DW_PREFIX_FIRST or DW_PREFIX_EACH in front of *text, which then lies in e->prefixed. */
-static dw_status add_prefix(encoder *e, const char **text, int64_t *length, dw_error *err)
+/* Step 4: the space of DW_PREFIX_FIRST or DW_PREFIX_EACH in front of *text, and U+2581 for the spaces in it, if they are due.
+   What is changed lies in e->prepared. */
+static dw_status prepare(encoder *e, const char **text, int64_t *length, dw_error *err)
 {
     const dw_tokenizer *t = e->tokenizer;
     const dw_string space = space_of(t);
-    if (t->prefix != DW_PREFIX_EACH && !(t->prefix == DW_PREFIX_FIRST && e->is_first)) return DW_OK;
-    if (begins_with(*text, *length, space)) return DW_OK;
-    DW_TRY(DW_GROW(&e->prefixed, &e->prefixed_capacity, *length + space.length, "text", err));
-    memcpy(e->prefixed, space.data, (size_t)space.length);
-    memcpy(e->prefixed + space.length, *text, (size_t)*length);
-    *text = e->prefixed;
-    *length += space.length;
+    const int prefixes = t->prefix == DW_PREFIX_EACH || (t->prefix == DW_PREFIX_FIRST && e->is_first);
+    char *body;
+    if (!t->replaces_late && (!prefixes || begins_with(*text, *length, space))) return DW_OK;
+    DW_TRY(DW_GROW(&e->prepared, &e->prepared_capacity, space.length * (*length + 1), "text", err));
+    body = e->prepared + space.length;
+    *length = t->replaces_late ? escape_spaces(*text, *length, body) : put_text(body, (dw_string){*text, *length});
+    *text = body;
+    if (!prefixes || begins_with(body, *length, space)) return DW_OK;
+    *length += put_text(e->prepared, space);
+    *text = e->prepared;
     return DW_OK;
 }
 
 static dw_status encode_stretch(encoder *e, const char *text, int64_t length, dw_error *err)
 {
     if (length == 0) return DW_OK;
-    DW_TRY(add_prefix(e, &text, &length, err));
+    DW_TRY(prepare(e, &text, &length, err));
     e->is_first = 0;
     if (e->tokenizer->splitter == NULL) return encode_piece(e, text, length, err);
     return dw_split(e->tokenizer->splitter, text, length, encode_piece, e, err);
@@ -192,33 +217,33 @@ static int64_t white_space_behind(const char *text, int64_t length)
 typedef dw_status stretch_function(encoder *e, const char *text, int64_t length, int64_t start, dw_error *err);
 
 /* Finds the tokens of `added` in text, leftmost and longest, and gives what lies between to each. White space that belongs to a
-   token vanishes with it. start: of text in the whole text, -1: control tokens as `control` says. */
+   token vanishes with it, but another token may begin in it. In a control token that is to be plain text no other one is looked
+   for, as in the tokenizers library. start: of text in the whole text, -1: control tokens as `control` says. */
 static dw_status cut_at_added(encoder *e, const dw_added *added, const char *text, int64_t length, int64_t start, int control,
                               stretch_function *each, dw_error *err)
 {
     int64_t done = 0;
+    int64_t white_end = 0; /* of the white space behind the last token */
     int64_t at = 0;
     while (added->count > 0 && at < length) {
         const dw_added_token *token = NULL;
-        if (dw_added_begin_with(added, text[at])) token = dw_added_at(added, text + at, length - at, 1);
-        if (token != NULL && token->is_control) {
-            const int allowed = start < 0 ? control : is_markup(e, start + at, start + at + token->text.length);
-            if (!allowed) token = dw_added_at(added, text + at, length - at, 0);
-        }
-        if (token == NULL) {
-            at++;
-            continue;
-        }
         int64_t end = at;
-        if ((token->flags & DW_TOKEN_STRIPS_LEFT) != 0) end -= white_space_behind(text + done, end - done);
-        DW_TRY(each(e, text + done, end - done, start < 0 ? -1 : start + done, err));
+        if (dw_added_begin_with(added, text[at])) token = dw_added_at(added, text + at, length - at);
+        at += token != NULL ? token->text.length : 1;
+        if (token == NULL || (token->is_control && !(start < 0 ? control : is_markup(e, start + end, start + at)))) continue;
+        if ((token->flags & DW_TOKEN_STRIPS_LEFT) != 0) {
+            if (at <= done) continue; /* all of it is white space that belongs to the token before */
+            end -= white_space_behind(text + done, dw_larger(end - done, 0));
+        }
+        if (end > done) DW_TRY(each(e, text + done, end - done, start < 0 ? -1 : start + done, err));
         DW_TRY(put_id(e, token->id, err));
         e->is_first = 0;
-        at += token->text.length;
-        if ((token->flags & DW_TOKEN_STRIPS_RIGHT) != 0) at += white_space_ahead(text + at, length - at);
         done = at;
+        if ((token->flags & DW_TOKEN_STRIPS_RIGHT) == 0) continue;
+        if (white_end < at) white_end = at + white_space_ahead(text + at, length - at);
+        done = white_end;
     }
-    return each(e, text + done, length - done, start < 0 ? -1 : start + done, err);
+    return done < length ? each(e, text + done, length - done, start < 0 ? -1 : start + done, err) : DW_OK;
 }
 
 static dw_status plain_stretch(encoder *e, const char *text, int64_t length, int64_t start, dw_error *err)
@@ -242,30 +267,10 @@ static dw_status raw_stretch(encoder *e, const char *text, int64_t length, int64
 
 /* ---- normalisation ---- */
 
-static int64_t put_text(char *out, dw_string text)
-{
-    if (text.length > 0) memcpy(out, text.data, (size_t)text.length);
-    return text.length;
-}
-
-/* out: 3 * length bytes of room. */
-static int64_t escape_spaces(const char *text, int64_t length, char *out)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < length; i++) {
-        if (text[i] == ' ') {
-            count += put_text(out + count, dw_string_of(DW_SPACE_SIGN));
-        } else {
-            out[count++] = text[i];
-        }
-    }
-    return count;
-}
-
 dw_status dw_normalise(const dw_tokenizer *t, const char *text, int64_t length, char **out, int64_t *out_length, dw_error *err)
 {
     const dw_string space = t->prefix == DW_PREFIX_NORMALIZER ? space_of(t) : dw_string_of("");
-    const int escapes = t->kind == DW_TOKENIZER_SENTENCEPIECE;
+    const int escapes = t->kind == DW_TOKENIZER_SENTENCEPIECE && !t->replaces_late;
     char *composed = NULL;
     int64_t composed_length;
     dw_status status;
@@ -303,7 +308,7 @@ dw_status dw_tokenize_marked(const dw_tokenizer *t, const char *text, int64_t le
     DW_TRY(DW_GROW(&e.ids, &e.capacity, length / 3 + 1, "token ids", err));
     status = cut_at_added(&e, &t->raw, text, length, 0, 0, raw_stretch, err);
     dw_merge_scratch_free(&e.scratch);
-    dw_free(e.prefixed);
+    dw_free(e.prepared);
     if (status != DW_OK) {
         dw_free(e.ids);
         return status;

@@ -17,7 +17,7 @@ typedef struct {
     int64_t ends[3];
 } arrays;
 
-/* Names of tokenizer.ggml.pre whose pattern is certain. NeoX's vocabularies (Pythia, OLMo) and Qwen2's were trained on form C. */
+/* Names of tokenizer.ggml.pre whose pattern is certain. NeoX's vocabularies (Pythia, OLMo) and Qwen2's are made on form C. */
 static const struct {
     const char *pre;
     const char *split;

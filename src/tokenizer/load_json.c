@@ -7,21 +7,18 @@
 #include "base/memory.h"
 #include "tokenizer/sentencepiece_model.h"
 
-/* A file of another size would be no tokenizer. */
-enum { MOST_TOKENS = 1 << 24 };
+/* A file with a larger id, or more ids without a token, would be no tokenizer. */
+enum { MOST_TOKENS = 1 << 24, MOST_HOLES = 1 << 16 };
 
 typedef struct {
     const dw_checkpoint *checkpoint;
-    const json_t *json;       /* tokenizer.json */
-    const json_t *config;     /* tokenizer_config.json, NULL: none */
-    const json_t *generation; /* generation_config.json, NULL: none */
+    const json_t *json; /* tokenizer.json */
     dw_tokenizer_parts parts;
     dw_string *tokens; /* the arrays of parts */
     int64_t *types;
     unsigned char *flags;
     dw_string *merges;
     int64_t *ends;
-    int64_t end_capacity;
 } reader;
 
 #define REFUSE(r, err, ...) DW_REFUSE_JSON((r)->checkpoint->path, err, __VA_ARGS__)
@@ -52,6 +49,10 @@ static dw_status count_tokens(reader *r, const json_t *vocabulary, const json_t 
         DW_TRY(read_id(r, json_object_get(json_array_get(added, i), "id"), "of added_tokens", &value, err));
         if (value >= r->parts.token_count) r->parts.token_count = value + 1;
     }
+    if (r->parts.token_count - MOST_HOLES > (int64_t)(json_object_size(vocabulary) + json_array_size(added))) {
+        return REFUSE(r, err, "the largest id is %lld, but there are %zu tokens", (long long)r->parts.token_count - 1,
+                      json_object_size(vocabulary) + json_array_size(added));
+    }
     return DW_OK;
 }
 
@@ -78,7 +79,14 @@ static dw_status read_vocabulary(reader *r, const json_t *vocabulary, int byte_f
     return DW_OK;
 }
 
-static dw_status read_added(reader *r, const json_t *added, dw_error *err)
+/* Whether the vocabulary gives a token that is added as `id` another id. */
+static int is_elsewhere(const json_t *vocabulary, const json_t *content, int64_t id)
+{
+    const json_t *other = json_object_getn(vocabulary, json_string_value(content), json_string_length(content));
+    return other != NULL && json_integer_value(other) != id;
+}
+
+static dw_status read_added(reader *r, const json_t *vocabulary, const json_t *added, dw_error *err)
 {
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *token = json_array_get(added, i);
@@ -89,22 +97,21 @@ static dw_status read_added(reader *r, const json_t *added, dw_error *err)
             return REFUSE(r, err, "added token \"%s\" is a single_word, which is not supported",
                           dw_printable(dw_json_string(content)).text);
         }
-        r->tokens[id] = dw_json_string(content);
+        const dw_string text = dw_json_string(content);
+        const int is_taken = r->types[id] != DW_TOKEN_UNUSED && dw_string_compare(&r->tokens[id], &text) != 0;
+        if (is_taken || (text.length > 0 && is_elsewhere(vocabulary, content, id))) {
+            return REFUSE(r, err, "added token \"%s\" has the id %lld, but the vocabulary says otherwise",
+                          dw_printable(text).text, (long long)id);
+        }
+        if (r->types[id] == DW_TOKEN_NORMAL && dw_string_compare(&r->tokens[id], &text) == 0)
+            r->flags[id] |= DW_TOKEN_IS_LEARNED;
+        r->tokens[id] = text;
         r->types[id] = json_is_true(json_object_get(token, "special")) ? DW_TOKEN_CONTROL : DW_TOKEN_USER_DEFINED;
         if (json_is_true(json_object_get(token, "lstrip"))) r->flags[id] |= DW_TOKEN_STRIPS_LEFT;
         if (json_is_true(json_object_get(token, "rstrip"))) r->flags[id] |= DW_TOKEN_STRIPS_RIGHT;
         if (json_is_true(json_object_get(token, "normalized"))) r->flags[id] |= DW_TOKEN_IS_NORMALIZED;
     }
     return DW_OK;
-}
-
-/* -1: there is none. */
-static int64_t find_token(const reader *r, dw_string text)
-{
-    for (int64_t i = 0; i < r->parts.token_count; i++) {
-        if (text.length > 0 && dw_string_compare(&r->tokens[i], &text) == 0) return i;
-    }
-    return -1;
 }
 
 /* ---- merges ---- */
@@ -149,6 +156,7 @@ static dw_status check_model(const reader *r, const json_t *model, dw_error *err
     for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++) {
         const json_t *value = json_object_get(model, absent[i]);
         if (value == NULL || json_is_null(value) || dw_json_string_is(value, "")) continue;
+        if (json_is_number(value) && json_number_value(value) == 0) continue;
         return REFUSE(r, err, "model.%s is not supported", absent[i]);
     }
     return DW_OK;
@@ -170,87 +178,64 @@ static dw_status read_model(reader *r, dw_error *err)
     r->parts.types = r->types;
     r->parts.flags = r->flags;
     DW_TRY(read_vocabulary(r, vocabulary, json_is_true(json_object_get(model, "byte_fallback")), err));
-    DW_TRY(read_added(r, added, err));
+    DW_TRY(read_added(r, vocabulary, added, err));
     DW_TRY(read_merges(r, json_object_get(model, "merges"), err));
     r->parts.ignores_merges = json_is_true(json_object_get(model, "ignore_merges"));
     r->parts.fuses_unknown = json_is_true(json_object_get(model, "fuse_unk"));
-    if (!json_is_string(unknown)) return DW_OK;
-    r->parts.unknown = find_token(r, dw_json_string(unknown));
+    if (!json_is_string(unknown) || json_string_length(unknown) == 0) return DW_OK;
+    r->parts.unknown = dw_find_token(&r->parts, dw_json_string(unknown));
     return r->parts.unknown >= 0 ? DW_OK : REFUSE(r, err, "model.unk_token is not a token");
 }
 
-/* ---- BOS and ends ---- */
+/* ---- post-processor ---- */
 
-/* A token that a configuration names: a string, or an object with its content. -1: none. */
-static int64_t named_token(const reader *r, const char *key)
+/* What a TemplateProcessing puts in front of a text: nothing, or one token. */
+static dw_status read_template(reader *r, const json_t *processor, dw_error *err)
 {
-    const json_t *value = json_object_get(r->config, key);
-    if (json_is_object(value)) value = json_object_get(value, "content");
-    return json_is_string(value) ? find_token(r, dw_json_string(value)) : -1;
-}
-
-/* Adds a number, or each of a list. */
-static dw_status put_ends(reader *r, const json_t *value, dw_error *err)
-{
-    const size_t count = json_is_array(value) ? json_array_size(value) : 1;
-    for (size_t i = 0; i < count; i++) {
-        const json_t *id = json_is_array(value) ? json_array_get(value, i) : value;
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= r->parts.token_count) continue;
-        DW_TRY(DW_GROW(&r->ends, &r->end_capacity, r->parts.end_count + 1, "end tokens", err));
-        r->ends[r->parts.end_count++] = json_integer_value(id);
+    const json_t *steps = json_object_get(processor, "single");
+    for (size_t i = 0; i < json_array_size(steps); i++) {
+        const json_t *special = json_object_get(json_array_get(steps, i), "SpecialToken");
+        const json_t *name = json_object_get(special, "id");
+        if (special == NULL) return DW_OK;
+        r->parts.bos = json_is_string(name) ? dw_find_token(&r->parts, dw_json_string(name)) : -1;
+        if (r->parts.bos < 0) return REFUSE(r, err, "post_processor: step %zu of TemplateProcessing names no token", i);
+        if (r->parts.add_bos++)
+            return REFUSE(r, err, "post_processor: more than one token in front of a text is not supported");
     }
-    r->parts.ends = r->ends;
-    return DW_OK;
+    return REFUSE(r, err, "post_processor: TemplateProcessing has no text");
 }
 
-/* The id that the post-processor puts in front of a text; -1: none. */
-static int64_t template_bos(const reader *r)
+/* ByteLevel only shifts offsets. *is_said: there is one, so that it says whether BOS is added. */
+static dw_status read_post_processor(reader *r, int *is_said, dw_error *err)
 {
     const json_t *processor = json_object_get(r->json, "post_processor");
     const json_t *list = json_object_get(processor, "processors");
-    const json_t *name;
-    for (size_t i = 0; json_is_array(list) && i < json_array_size(list); i++) {
-        if (dw_json_string_is(json_object_get(json_array_get(list, i), "type"), "TemplateProcessing"))
-            processor = json_array_get(list, i);
+    const int is_sequence = dw_json_string_is(json_object_get(processor, "type"), "Sequence");
+    const size_t count = is_sequence ? json_array_size(list) : 1;
+    *is_said = processor != NULL && !json_is_null(processor);
+    for (size_t i = 0; i < count && *is_said; i++) {
+        const json_t *step = is_sequence ? json_array_get(list, i) : processor;
+        const json_t *type = json_object_get(step, "type");
+        if (dw_json_string_is(type, "ByteLevel")) continue;
+        if (!dw_json_string_is(type, "TemplateProcessing")) {
+            return REFUSE(r, err, "post_processor '%s' is not supported; there are ByteLevel and TemplateProcessing",
+                          json_is_string(type) ? dw_printable(dw_json_string(type)).text : "?");
+        }
+        DW_TRY(read_template(r, step, err));
     }
-    if (!dw_json_string_is(json_object_get(processor, "type"), "TemplateProcessing")) return -1;
-    name = json_object_get(json_object_get(json_array_get(json_object_get(processor, "single"), 0), "SpecialToken"), "id");
-    return json_is_string(name) ? find_token(r, dw_json_string(name)) : -1;
-}
-
-/* add_bos_token of tokenizer_config.json decides, else the post-processor. Generation ends at the ids of generation_config.json
-   and config.json and at the tokenizer's eos_token. */
-static dw_status read_special(reader *r, dw_error *err)
-{
-    const json_t *add = json_object_get(r->config, "add_bos_token");
-    const json_t *bos = json_object_get(r->checkpoint->config, "bos_token_id");
-    const int64_t from_template = template_bos(r);
-    const int64_t eos = named_token(r, "eos_token");
-    json_t *id;
-    dw_status status;
-    r->parts.add_bos = json_is_boolean(add) ? json_is_true(add) : from_template >= 0;
-    r->parts.bos = named_token(r, "bos_token");
-    if (r->parts.bos < 0) r->parts.bos = from_template;
-    if (r->parts.bos < 0 && json_is_integer(bos)) r->parts.bos = json_integer_value(bos);
-    if (r->parts.bos < 0) r->parts.add_bos = 0;
-    DW_TRY(put_ends(r, json_object_get(r->generation, "eos_token_id"), err));
-    DW_TRY(put_ends(r, json_object_get(r->checkpoint->config, "eos_token_id"), err));
-    if (eos < 0) return DW_OK;
-    id = json_integer(eos);
-    if (id == NULL) return dw_fail(err, DW_RESOURCE, "not enough memory for the tokenizer");
-    status = put_ends(r, id, err);
-    json_decref(id);
-    return status;
+    return DW_OK;
 }
 
 /* ---- the whole ---- */
 
 static dw_status build(dw_tokenizer **out, reader *r, dw_error *err)
 {
+    int is_said;
     dw_status status;
     DW_TRY(dw_pipeline_from_json(&r->parts, r->json, r->checkpoint->path, err));
     DW_TRY(read_model(r, err));
-    DW_TRY(read_special(r, err));
+    DW_TRY(read_post_processor(r, &is_said, err));
+    DW_TRY(dw_special_from_json(&r->parts, &r->ends, r->checkpoint, is_said, err));
     status = dw_tokenizer_build(out, &r->parts, err);
     if (status != DW_OK) dw_fail_context(err, "%s/tokenizer.json", r->checkpoint->path);
     return status;
@@ -259,15 +244,7 @@ static dw_status build(dw_tokenizer **out, reader *r, dw_error *err)
 static dw_status load(dw_tokenizer **out, const dw_checkpoint *checkpoint, const json_t *json, dw_error *err)
 {
     reader r = {.checkpoint = checkpoint, .json = json, .parts = {.bos = -1, .unknown = -1}};
-    json_t *config = NULL;
-    json_t *generation = NULL;
-    dw_status status = dw_checkpoint_json(checkpoint, "tokenizer_config.json", 0, &config, err);
-    if (status == DW_OK) status = dw_checkpoint_json(checkpoint, "generation_config.json", 0, &generation, err);
-    r.config = config;
-    r.generation = generation;
-    if (status == DW_OK) status = build(out, &r, err);
-    json_decref(config);
-    json_decref(generation);
+    const dw_status status = build(out, &r, err);
     dw_free(r.tokens);
     dw_free(r.types);
     dw_free(r.flags);

@@ -13,9 +13,10 @@ struct dw_merge_symbol {
 };
 
 /* Pairs that can be joined wait in a queue, keyed by rank, then position: (rank << 32 | position of the left symbol). One
-   whose symbols have changed since stays in it and is passed over when its turn comes. The queue consists of two parts: the pairs
-   of the piece as it comes, sorted once and read from front to end, and a heap of those that joining makes. In long pieces every
-   step down a heap is a cache miss; so it holds as few as possible, and a node has four children, which share a cache line. */
+   whose symbols have changed since stays in it and is passed over when its turn comes. The queue consists of two parts: the
+   pairs of the piece as it comes, sorted once and read from front to end, and a heap of those that joining makes. In long
+   pieces every step down a heap is a cache miss; so it holds as few as possible, and a node has four children, which share a
+   cache line. */
 enum { CHILDREN = 4, HEAP_OFFSET = CHILDREN - 1 /* of the root, so that children are aligned */ };
 
 static uint64_t slot_of(const dw_merges *merges, int32_t left, int32_t right)

@@ -1,7 +1,7 @@
 /* What a file says about its tokenizer, whichever format it comes from: load_gguf.c and load_json.c fill it, dw_tokenizer_build
    makes a tokenizer of it. The steps and their order are those of Hugging Face's tokenizers library:
    1. added tokens without DW_TOKEN_IS_NORMALIZED are found in the text as it stands, leftmost and longest;
-   2. each stretch between them is normalised: nfc, DW_PREFIX_NORMALIZER, SentencePiece: U+2581 for spaces;
+   2. each stretch between them is normalised: nfc, DW_PREFIX_NORMALIZER, SentencePiece: U+2581 for spaces (or in step 4);
    3. added tokens with DW_TOKEN_IS_NORMALIZED (their texts normalised as well) are found in that;
    4. each stretch between them gets DW_PREFIX_FIRST or DW_PREFIX_EACH and is cut into pieces by `split`;
    5. the symbols of each piece are merged. */
@@ -26,8 +26,9 @@ enum {
     DW_TOKEN_BYTE = 6    /* "<0xNN>" */
 };
 
-/* Flags of added tokens: white space in front or behind belongs to the token; the token is looked for in the normalised text. */
-enum { DW_TOKEN_STRIPS_LEFT = 1, DW_TOKEN_STRIPS_RIGHT = 2, DW_TOKEN_IS_NORMALIZED = 4 };
+/* Flags of added tokens: white space in front or behind belongs to the token; the token is looked for in the normalised text;
+   it is one of BPE's tokens as well, so that a character or a merge may become it. */
+enum { DW_TOKEN_STRIPS_LEFT = 1, DW_TOKEN_STRIPS_RIGHT = 2, DW_TOKEN_IS_NORMALIZED = 4, DW_TOKEN_IS_LEARNED = 8 };
 
 /* Where a space (SentencePiece: U+2581) is put in front of the text. */
 typedef enum {
@@ -57,6 +58,7 @@ typedef struct {
     int nfc;           /* the text is brought to form C */
     const char *split; /* row of the table in split.c: "gpt-2", "smollm", "qwen2", "llama-bpe"; NULL: a stretch is one piece */
     dw_prefix prefix;
+    int replaces_late; /* SentencePiece: U+2581 for spaces in step 4 (Metaspace) */
 
     int64_t bos; /* -1: none */
     int add_bos;

@@ -98,6 +98,7 @@ static dw_status read_metaspace(pipeline *p, const json_t *step, dw_error *err)
     if (!dw_json_string_is(json_object_get(step, "replacement"), SPACE_SIGN)) {
         return REFUSE(p, err, "the replacement of a Metaspace pre-tokenizer must be U+2581");
     }
+    if (p->parts->prefix != DW_PREFIX_NONE) return REFUSE(p, err, "Prepend and Metaspace in one tokenizer are not supported");
     p->replaces_spaces = 1;
     if (dw_json_string_is(scheme, "always") || (scheme == NULL && !json_is_false(json_object_get(step, "add_prefix_space")))) {
         p->parts->prefix = DW_PREFIX_EACH;
@@ -106,6 +107,7 @@ static dw_status read_metaspace(pipeline *p, const json_t *step, dw_error *err)
     } else if (scheme != NULL && !dw_json_string_is(scheme, "never")) {
         return REFUSE(p, err, "the prepend_scheme of a Metaspace pre-tokenizer must be always, first or never");
     }
+    p->parts->replaces_late = 1;
     if (!json_is_false(split)) p->parts->split = "metaspace";
     return DW_OK;
 }
@@ -146,11 +148,20 @@ static dw_status read_pre_tokenizer(pipeline *p, const json_t *step, const char 
 
 /* ---- decoder ---- */
 
-/* What decodes is implied by the kind; the decoder only must not be another. */
+/* What decodes is implied by the kind; the decoder only must not do anything else. */
 static dw_status read_decoder(pipeline *p, const json_t *step, const char *type, dw_error *err)
 {
     static const char *const known[] = {"ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"};
-    (void)step;
+    const json_t *pattern = json_object_get(json_object_get(step, "pattern"), "String");
+    if (strcmp(type, "Replace") == 0 &&
+        !(dw_json_string_is(pattern, SPACE_SIGN) && dw_json_string_is(json_object_get(step, "content"), " "))) {
+        return REFUSE(p, err, "decoder 'Replace' of anything but U+2581 by a space is not supported");
+    }
+    if (strcmp(type, "Strip") == 0 &&
+        !(dw_json_string_is(json_object_get(step, "content"), " ") && json_integer_value(json_object_get(step, "start")) <= 1 &&
+          json_integer_value(json_object_get(step, "stop")) == 0)) {
+        return REFUSE(p, err, "decoder 'Strip' of anything but a space in front is not supported");
+    }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(type, known[i]) == 0 && (i == 0) == p->is_byte_level) return DW_OK;
     }

@@ -1,10 +1,11 @@
-/* The fields of a ModelProto (protocol buffers; sentencepiece_model.proto) that decide about ids; the others are passed over. */
+/* The fields of a ModelProto (protocol buffers; sentencepiece_model.proto) that decide about ids; others are passed over. */
 #include "tokenizer/sentencepiece_model.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "tokenizer/parts.h"
+#include "tokenizer/load_json.h"
 
 /* Field numbers. */
 enum {
@@ -15,6 +16,7 @@ enum {
     PIECE_SCORE = 2,
     PIECE_TYPE = 3,
     TRAINER_MODEL_TYPE = 3,
+    TRAINER_SPACE_IS_SUFFIX = 24,
     TRAINER_UNK_ID = 40,
     TRAINER_BOS_ID = 41,
     TRAINER_EOS_ID = 42,
@@ -32,8 +34,10 @@ typedef struct {
     int64_t *types;
     float *scores;
     int64_t capacity[3];
-    int64_t ends[1];
+    int64_t *ends;
+    int64_t eos;
     int64_t model_type;
+    int has_suffixes;
     int is_escaped;
     int collapses;
     int64_t charsmap_bytes;
@@ -121,7 +125,8 @@ static dw_status read_trainer_field(reader *r, const field *f, dw_error *err)
     if (f->number == TRAINER_MODEL_TYPE) r->model_type = (int64_t)f->value;
     if (f->number == TRAINER_UNK_ID) r->parts.unknown = (int32_t)f->value;
     if (f->number == TRAINER_BOS_ID) r->parts.bos = (int32_t)f->value;
-    if (f->number == TRAINER_EOS_ID) r->ends[0] = (int32_t)f->value;
+    if (f->number == TRAINER_EOS_ID) r->eos = (int32_t)f->value;
+    if (f->number == TRAINER_SPACE_IS_SUFFIX) r->has_suffixes = f->value != 0;
     return DW_OK;
 }
 
@@ -148,28 +153,65 @@ static dw_status read_model_field(reader *r, const field *f, dw_error *err)
     return read_message(r, f->bytes, read_piece_field, err);
 }
 
-static dw_status build(dw_tokenizer **out, reader *r, dw_error *err)
+static dw_status check(const reader *r, dw_error *err)
 {
-    dw_status status;
-    DW_TRY(read_message(r, (dw_string){(const char *)r->file->data, r->file->bytes}, read_model_field, err));
     if (r->model_type != BPE)
         return REFUSE(r, err, "a SentencePiece model of type %lld; 2 (BPE) is supported", (long long)r->model_type);
     if (!r->is_escaped) return REFUSE(r, err, "a SentencePiece model that does not escape spaces is not supported");
     if (r->collapses) return REFUSE(r, err, "a SentencePiece model that drops spaces is not supported");
     if (r->charsmap_bytes > 0) return REFUSE(r, err, "a SentencePiece model that maps characters is not supported");
+    if (r->has_suffixes) return REFUSE(r, err, "a SentencePiece model with spaces behind words is not supported");
+    if (r->parts.bos >= r->parts.token_count || r->eos >= r->parts.token_count) {
+        return REFUSE(r, err, "bos_id is %lld and eos_id %lld, but there are %lld pieces", (long long)r->parts.bos,
+                      (long long)r->eos, (long long)r->parts.token_count);
+    }
+    return DW_OK;
+}
+
+/* Tokens that were added later stand in other files; without them a text would get other ids. */
+static dw_status refuse_added(const reader *r, const dw_checkpoint *checkpoint, const char *name, const char *list,
+                              dw_error *err)
+{
+    json_t *json;
+    const json_t *added;
+    const char *key;
+    json_t *value;
+    int64_t beyond = -1;
+    DW_TRY(dw_checkpoint_json(checkpoint, name, 0, &json, err));
+    added = list == NULL ? json : json_object_get(json, list);
+    json_object_foreach((json_t *)added, key, value) {
+        const int64_t id = list == NULL ? json_integer_value(value) : strtoll(key, NULL, 10);
+        if (id >= r->parts.token_count) beyond = id;
+    }
+    json_decref(json);
+    if (beyond < 0) return DW_OK;
+    return dw_fail(err, DW_INPUT,
+                   "%s/%s adds token %lld to the %lld of tokenizer.model, which is not supported; tokenizer.json (of the same "
+                   "model) would hold all of them",
+                   checkpoint->path, name, (long long)beyond, (long long)r->parts.token_count);
+}
+
+static dw_status build(dw_tokenizer **out, reader *r, const dw_checkpoint *checkpoint, dw_error *err)
+{
+    dw_status status;
+    DW_TRY(read_message(r, (dw_string){(const char *)r->file->data, r->file->bytes}, read_model_field, err));
+    DW_TRY(check(r, err));
+    DW_TRY(refuse_added(r, checkpoint, "added_tokens.json", NULL, err));
+    DW_TRY(refuse_added(r, checkpoint, "tokenizer_config.json", "added_tokens_decoder", err));
     r->parts.tokens = r->tokens;
     r->parts.types = r->types;
     r->parts.scores = r->scores;
-    r->parts.ends = r->ends;
-    r->parts.end_count = 1;
-    r->parts.add_bos = r->parts.bos >= 0;
+    r->parts.ends = &r->eos;
+    r->parts.end_count = r->eos >= 0;
+    r->parts.add_bos = 1;
+    DW_TRY(dw_special_from_json(&r->parts, &r->ends, checkpoint, 0, err));
     status = dw_tokenizer_build(out, &r->parts, err);
     if (status != DW_OK) dw_fail_context(err, "%s", r->file->path);
     return status;
 }
 
 /* The defaults are those of the .proto. */
-static dw_status load(dw_tokenizer **out, const char *path, dw_error *err)
+static dw_status load(dw_tokenizer **out, const dw_checkpoint *checkpoint, const char *path, dw_error *err)
 {
     dw_file file;
     reader r = {.file = &file,
@@ -178,16 +220,17 @@ static dw_status load(dw_tokenizer **out, const char *path, dw_error *err)
                           .bos = 1,
                           .unknown = 0,
                           .fuses_unknown = 1},
-                .ends = {2},
+                .eos = 2,
                 .model_type = 1,
                 .is_escaped = 1,
                 .collapses = 1};
     dw_status status;
     DW_TRY(dw_file_open(&file, path, "a SentencePiece model", DW_FILE_MAP, err));
-    status = build(out, &r, err);
+    status = build(out, &r, checkpoint, err);
     dw_free(r.tokens);
     dw_free(r.types);
     dw_free(r.scores);
+    dw_free(r.ends);
     dw_file_close(&file);
     return status;
 }
@@ -198,7 +241,7 @@ dw_status dw_tokenizer_load_sentencepiece(dw_tokenizer **out, const dw_checkpoin
     dw_status status = DW_OK;
     *out = NULL;
     DW_TRY(dw_checkpoint_file(checkpoint, "tokenizer.model", &path, err));
-    if (access(path, F_OK) == 0) status = load(out, path, err);
+    if (access(path, F_OK) == 0) status = load(out, checkpoint, path, err);
     dw_free(path);
     return status;
 }

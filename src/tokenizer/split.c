@@ -11,8 +11,8 @@
    assigned later count as symbols there. */
 #define SPACE "\\p{White_Space}"
 
-/* One row a pre-tokenizer. Where the original pipeline cuts in several steps, the pattern does so in one: what follows the end of
-   a step's piece must not be looked at. A pattern matches something at every character. */
+/* One row a pre-tokenizer. Where the original pipeline cuts in several steps, the pattern does so in one: what follows the end
+   of a step's piece must not be looked at. A pattern matches something at every character. */
 static const struct {
     const char *name;
     const char *pattern;

@@ -27,6 +27,7 @@ struct dw_tokenizer {
     dw_splitter *splitter; /* NULL: a stretch is one piece */
     int nfc;
     dw_prefix prefix;
+    int replaces_late;
     int ignores_merges;
     int32_t unknown; /* -1: what has no token vanishes */
     int fuses_unknown;

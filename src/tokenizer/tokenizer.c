@@ -53,14 +53,15 @@ static dw_status copy_tokens(dw_tokenizer *t, const dw_tokenizer_parts *parts, d
     return DW_OK;
 }
 
-/* Only normal tokens are made by merging; the byte level lists its merges, which may name added tokens, too. */
+/* Only normal tokens and learned ones are made by merging; the byte level lists its merges, which may name any token. */
 static dw_status make_merges(dw_tokenizer *t, const dw_tokenizer_parts *parts, dw_error *err)
 {
     unsigned char *left_out;
     dw_status status;
     DW_TRY(DW_ALLOC(&left_out, t->vocabulary.count, "vocabulary", err));
     for (int64_t i = 0; i < t->vocabulary.count; i++) {
-        left_out[i] = t->kind == DW_TOKENIZER_SENTENCEPIECE && t->vocabulary.types[i] != DW_TOKEN_NORMAL;
+        const int is_learned = parts->flags != NULL && (parts->flags[i] & DW_TOKEN_IS_LEARNED) != 0;
+        left_out[i] = t->kind == DW_TOKENIZER_SENTENCEPIECE && t->vocabulary.types[i] != DW_TOKEN_NORMAL && !is_learned;
     }
     status = dw_token_table_create(&t->table, t->tokens, t->vocabulary.count, left_out, err);
     if (status == DW_OK) status = dw_merge_list(&t->merges, parts, &t->table, err);
@@ -138,6 +139,7 @@ dw_status dw_tokenizer_build(dw_tokenizer **out, const dw_tokenizer_parts *parts
     t->kind = parts->kind;
     t->nfc = parts->nfc;
     t->prefix = parts->prefix;
+    t->replaces_late = parts->replaces_late;
     t->ignores_merges = parts->ignores_merges;
     t->unknown = (int32_t)parts->unknown;
     t->fuses_unknown = parts->fuses_unknown;

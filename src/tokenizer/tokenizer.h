@@ -39,7 +39,7 @@ dw_status dw_tokenize_marked(const dw_tokenizer *tokenizer, const char *text, in
    nothing, as does an id out of range. Valid while the tokenizer is. */
 dw_string dw_token_bytes(const dw_tokenizer *tokenizer, int32_t id, int with_special);
 
-/* Whether the text of all ids of a text begins with a space that the tokenizer put there (SentencePiece), which is to be dropped. */
+/* Whether the text of all ids of a text begins with a space that the tokenizer put there (SentencePiece), to be dropped. */
 int dw_tokenizer_drops_space(const dw_tokenizer *tokenizer);
 
 /* Ids that the model adds or stops at; -1: none. */

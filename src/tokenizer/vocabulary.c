@@ -74,16 +74,17 @@ static int64_t token_bytes(const int16_t byte_of[ALPHABET_SIZE], dw_tokenizer_ki
         out[0] = (char)value;
         return 1;
     }
-    if (is_text) count = kind == DW_TOKENIZER_BYTE_LEVEL ? decode(byte_of, text, out) : unescape(text, out);
+    if (kind == DW_TOKENIZER_SENTENCEPIECE) return unescape(text, out);
+    if (is_text) count = decode(byte_of, text, out);
     if (count >= 0) return count;
     if (text.length > 0) memcpy(out, text.data, (size_t)text.length);
     return text.length;
 }
 
 /* Whether a token of one byte is the one for it. SentencePiece: only byte tokens; a normal token of one byte is a character. */
-static int stands_for_byte(dw_tokenizer_kind kind, int32_t so_far, int type)
+static int stands_for_byte(dw_tokenizer_kind kind, int32_t so_far, int type, int is_learned)
 {
-    if (kind == DW_TOKENIZER_BYTE_LEVEL && type == DW_TOKEN_NORMAL) return 1;
+    if (kind == DW_TOKENIZER_BYTE_LEVEL && (type == DW_TOKEN_NORMAL || is_learned)) return 1;
     return type == DW_TOKEN_BYTE && so_far < 0;
 }
 
@@ -95,6 +96,7 @@ static dw_status fill_tokens(dw_vocabulary *v, const dw_tokenizer_parts *parts, 
     memset(v->byte_ids, -1, sizeof v->byte_ids);
     for (int32_t id = 0; id < (int32_t)v->count; id++) {
         const int64_t type = parts->types == NULL ? DW_TOKEN_NORMAL : parts->types[id];
+        const int is_learned = parts->flags != NULL && (parts->flags[id] & DW_TOKEN_IS_LEARNED) != 0;
         char *out = v->bytes + v->offsets[id];
         int64_t length;
         if (type < DW_TOKEN_NORMAL || type > DW_TOKEN_BYTE) {
@@ -104,7 +106,7 @@ static dw_status fill_tokens(dw_vocabulary *v, const dw_tokenizer_parts *parts, 
         v->types[id] = (unsigned char)type;
         length = token_bytes(byte_of, parts->kind, parts->tokens[id], (int)type, out);
         v->offsets[id + 1] = v->offsets[id] + length;
-        if (length == 1 && stands_for_byte(parts->kind, v->byte_ids[(unsigned char)*out], (int)type)) {
+        if (length == 1 && stands_for_byte(parts->kind, v->byte_ids[(unsigned char)*out], (int)type, is_learned)) {
             v->byte_ids[(unsigned char)*out] = id;
         }
     }

@@ -122,7 +122,9 @@ static const char *model_with_template(const char *jinja)
     return path;
 }
 
-#define CHATML "{{ '<|im_start|>' + message['role'] + '<|im_end|>' }}"
+#define CHATML                                                                                                                 \
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"       \
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 
 static json_int_t prompt_tokens(json_t *answer)
 {

@@ -1,5 +1,5 @@
-/* tokenizer.json and tokenizer.model: what a file gets wrong is named, and nothing that would change ids is passed over. Good files
-   are compared with the reference in tests/reference/tokenizer.c. */
+/* tokenizer.json and tokenizer.model: what a file gets wrong is named, and nothing that would change ids is passed over. Good
+   files are compared with the reference in tests/reference/tokenizer.c. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,22 +144,79 @@ Test(tokenizer_json, metaspace_puts_its_sign_where_its_scheme_says)
     dw_tokenizer_free(t);
 }
 
-/* add_bos_token decides; without it the post-processor; the token is named by tokenizer_config.json or by the post-processor. */
-Test(tokenizer_json, bos_and_ends_come_from_the_files_beside_it)
+#define TEMPLATE(single) "{\"type\": \"TemplateProcessing\", \"single\": [" single "]}"
+#define SPECIAL "{\"SpecialToken\": {\"id\": \"<s>\"}}"
+#define SEQUENCE "{\"Sequence\": {\"id\": \"A\"}}"
+
+static void write_text(const char *name, const char *text)
 {
-    static const char template[] = "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}]}";
-    static const char config[] = "{\"add_bos_token\": false, \"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"b\"}";
-    static const char generation[] = "{\"eos_token_id\": [0, 2]}";
-    dw_tokenizer *t = load_good(&(parts){.post_processor = template});
-    cr_assert_eq(dw_tokenizer_bos(t), 3);
+    in_directory(name, text, (int64_t)strlen(text));
+}
+
+static void expect_bos(const char *post_processor, int32_t bos)
+{
+    dw_tokenizer *t = load_good(&(parts){.post_processor = post_processor});
+    cr_assert_eq(dw_tokenizer_bos(t), bos, "%s", post_processor);
     dw_tokenizer_free(t);
-    in_directory("tokenizer_config.json", config, (int64_t)strlen(config));
-    in_directory("generation_config.json", generation, (int64_t)strlen(generation));
-    t = load_good(&(parts){.post_processor = template});
-    cr_assert_eq(dw_tokenizer_bos(t), -1);
+}
+
+/* As transformers 5.24 does with the fixtures of the reference whatever their add_bos_token is. */
+Test(tokenizer_json, the_post_processor_says_whether_bos_is_added_and_without_one_add_bos_token_does)
+{
+    expect_bos(TEMPLATE(SPECIAL ", " SEQUENCE), 3);
+    expect_bos("{\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, " TEMPLATE(SPECIAL ", " SEQUENCE) "]}", 3);
+    expect_bos(TEMPLATE(SEQUENCE ", " SPECIAL), -1); /* what stands behind a text is no part of a prompt */
+    expect_bos(NULL, -1);
+    write_text("tokenizer_config.json", "{\"add_bos_token\": false, \"bos_token\": {\"content\": \"b\"}}");
+    expect_bos(TEMPLATE(SPECIAL ", " SEQUENCE), 3);
+    expect_bos(NULL, -1);
+    write_text("tokenizer_config.json", "{\"add_bos_token\": true, \"bos_token\": {\"content\": \"b\"}}");
+    expect_bos("{\"type\": \"ByteLevel\"}", -1);
+    expect_bos(NULL, 1);
+    write_text("tokenizer_config.json", "{\"add_bos_token\": true, \"bos_token\": null}");
+    expect_bos(NULL, -1);
+}
+
+Test(tokenizer_json, ends_come_from_all_files_beside_it)
+{
+    dw_tokenizer *t = load_good(&(parts){0});
+    for (int32_t i = 0; i < 4; i++) cr_assert(!dw_tokenizer_is_end(t, i));
+    dw_tokenizer_free(t);
+    write_text("tokenizer_config.json", "{\"eos_token\": \"b\"}");
+    write_text("generation_config.json", "{\"eos_token_id\": [0, 2]}");
+    t = load_good(&(parts){0});
     cr_assert(dw_tokenizer_is_end(t, 0) && dw_tokenizer_is_end(t, 1) && dw_tokenizer_is_end(t, 2) &&
               !dw_tokenizer_is_end(t, 3));
     dw_tokenizer_free(t);
+    write_text("generation_config.json", "{\"eos_token_id\": 3}");
+    t = load_good(&(parts){0});
+    cr_assert(!dw_tokenizer_is_end(t, 0) && dw_tokenizer_is_end(t, 1) && dw_tokenizer_is_end(t, 3));
+    dw_tokenizer_free(t);
+}
+
+static void expect_refused_file(const char *file, const char *text, const char *words)
+{
+    dw_tokenizer *t;
+    dw_error err = {.message = ""};
+    write_parts(&(parts){0});
+    write_text(file, text);
+    cr_assert_eq(load(&t, &err), DW_INPUT, "no error about '%s'", words);
+    cr_assert(t == NULL && strstr(err.message, file) != NULL && strstr(err.message, words) != NULL, "%s", err.message);
+    write_text(file, "{}");
+}
+
+Test(tokenizer_json, what_the_files_beside_it_get_wrong_is_named)
+{
+    expect_refused_file("generation_config.json", "{\"eos_token_id\": 4}",
+                        "eos_token_id is 4, but the vocabulary has 4 tokens");
+    expect_refused_file("generation_config.json", "{\"eos_token_id\": [1, -1]}", "eos_token_id is -1");
+    expect_refused_file("generation_config.json", "{\"eos_token_id\": \"b\"}", "must be a whole number or a list of such");
+    expect_refused_file("generation_config.json", "{\"eos_token_id\": 1.5}", "must be a whole number or a list of such");
+    expect_refused_file("generation_config.json", "[]", "generation_config.json");
+    expect_refused_file("tokenizer_config.json", "{\"add_bos_token\": \"yes\"}", "add_bos_token must be true or false");
+    expect_refused_file("tokenizer_config.json", "{\"add_bos_token\": true, \"bos_token\": \"?\"}",
+                        "bos_token \"?\" is not a token");
+    expect_refused_file("tokenizer_config.json", "{\"add_bos_token\"", "tokenizer_config.json");
 }
 
 Test(tokenizer_json, what_would_change_ids_is_refused_by_name)
@@ -174,6 +231,23 @@ Test(tokenizer_json, what_would_change_ids_is_refused_by_name)
                                   "\"\\\\w+\"}, \"behavior\": \"Isolated\"}, " BYTE_LEVEL "]}"},
         "the pattern of a Split pre-tokenizer is not known: \\w+");
     expect_refused(&(parts){.decoder = "{\"type\": \"WordPiece\"}"}, "decoder 'WordPiece' does not fit");
+    expect_refused(&(parts){.pre_tokenizer = "{\"type\": \"Metaspace\", \"replacement\": \"\xE2\x96\x81\"}",
+                            .normalizer = "{\"type\": \"Prepend\", \"prepend\": \"\xE2\x96\x81\"}"},
+                   "Prepend and Metaspace");
+    expect_refused(&(parts){.decoder = "{\"type\": \"Strip\", \"content\": \" \", \"start\": 2, \"stop\": 0}"},
+                   "decoder 'Strip' of anything but");
+    expect_refused(&(parts){.decoder = "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"b\"}"},
+                   "decoder 'Replace' of anything but");
+    expect_refused(&(parts){.post_processor = "{\"type\": \"BertProcessing\"}"}, "post_processor 'BertProcessing' is not");
+    expect_refused(&(parts){.post_processor = TEMPLATE(SPECIAL ", " SPECIAL ", " SEQUENCE)}, "more than one token in front");
+    expect_refused(&(parts){.post_processor = TEMPLATE("{\"SpecialToken\": {\"id\": \"?\"}}, " SEQUENCE)}, "names no token");
+    expect_refused(&(parts){.post_processor = TEMPLATE(SPECIAL)}, "TemplateProcessing has no text");
+    expect_refused(&(parts){.added = "[{\"id\": 1, \"content\": \"x\"}]"}, "\"x\" has the id 1, but the vocabulary says");
+    expect_refused(&(parts){.added = "[{\"id\": 3, \"content\": \"a\"}]"}, "\"a\" has the id 3, but the vocabulary says");
+    expect_refused(&(parts){.added = "[{\"id\": 3, \"content\": \"x\"}, {\"id\": 3, \"content\": \"y\"}]"},
+                   "\"y\" has the id 3");
+    expect_refused(&(parts){.added = "[{\"id\": 70000, \"content\": \"x\"}]"},
+                   "the largest id is 70000, but there are 4 tokens");
     expect_refused(&(parts){.added = ADDED(", \"single_word\": true")}, "is a single_word");
     expect_refused(&(parts){.added = "[{\"id\": -1, \"content\": \"x\"}]"}, "must be a whole number below 16777216");
     expect_refused(&(parts){.added = "[{\"id\": 3}]"}, "added token 3 has no content");
@@ -207,6 +281,77 @@ Test(tokenizer_json, truncation_is_noticed)
     dw_free(data);
 }
 
+/* Ids without a token are unused; the other tokens keep theirs. */
+Test(tokenizer_json, ids_may_have_holes)
+{
+    dw_tokenizer *t = load_good(&(parts){.added = "[{\"id\": 9, \"content\": \"<s>\", \"special\": true}]"});
+    cr_assert_eq(dw_tokenizer_size(t), 10);
+    EXPECT(t, "ab<s>b", 2, 9, 1);
+    for (int32_t id = 3; id < 9; id++) cr_assert_eq(dw_token_bytes(t, id, 1).length, 0);
+    dw_tokenizer_free(t);
+}
+
+/* The fields of the file are told by number; the values here are those of its SentencePiece model with one of them changed. */
+static void expect_refused_model(const char *more, int64_t bytes, const char *words)
+{
+    uint8_t *data;
+    int64_t length;
+    char all[20000];
+    dw_tokenizer *t;
+    dw_error err = {.message = ""};
+    read_file(reference_path("tokenizer/llama/tokenizer.model"), &data, &length);
+    cr_assert_lt(length + bytes, (int64_t)sizeof all);
+    memcpy(all, data, (size_t)length);
+    memcpy(all + length, more, (size_t)bytes); /* of a field that comes twice the last counts */
+    dw_free(data);
+    in_directory("tokenizer.model", all, length + bytes);
+    cr_assert_eq(load(&t, &err), DW_INPUT, "no error about '%s'", words);
+    cr_assert(strstr(err.message, "/tokenizer.model: ") != NULL && strstr(err.message, words) != NULL, "%s", err.message);
+}
+
+#define TRAINER(bytes) "\x12" bytes
+#define NORMALIZER(bytes) "\x1A" bytes
+#define MODEL(bytes) bytes, sizeof(bytes) - 1
+
+Test(tokenizer_json, a_sentencepiece_model_of_another_kind_is_refused_by_name)
+{
+    expect_refused_model(MODEL(TRAINER("\x02\x18\x01")), "of type 1; 2 (BPE) is supported");
+    expect_refused_model(MODEL(TRAINER("\x03\xC0\x01\x01")), "spaces behind words");
+    expect_refused_model(MODEL(TRAINER("\x04\xC8\x02\xB6\x07")), "bos_id is 950 and eos_id 2, but there are 950 pieces");
+    expect_refused_model(MODEL(NORMALIZER("\x03\x12\x01x")), "maps characters");
+    expect_refused_model(MODEL(NORMALIZER("\x02\x20\x01")), "drops spaces");
+    expect_refused_model(MODEL(NORMALIZER("\x02\x28\x00")), "does not escape spaces");
+    expect_refused_model(MODEL("\x0A\x7Fx"), "damaged");
+}
+
+Test(tokenizer_json, tokenizer_model_takes_bos_and_ends_from_the_files_beside_it)
+{
+    uint8_t *data;
+    int64_t bytes;
+    dw_tokenizer *t;
+    dw_error err;
+    read_file(reference_path("tokenizer/llama/tokenizer.model"), &data, &bytes);
+    in_directory("tokenizer.model", data, bytes);
+    dw_free(data);
+    cr_assert_eq(load(&t, &err), DW_OK, "%s", err.message);
+    cr_assert(dw_tokenizer_bos(t) == 1 && dw_tokenizer_is_end(t, 2) && !dw_tokenizer_is_end(t, 7));
+    dw_tokenizer_free(t);
+    write_text("tokenizer_config.json", "{\"add_bos_token\": false}");
+    write_text("generation_config.json", "{\"eos_token_id\": 7}");
+    cr_assert_eq(load(&t, &err), DW_OK, "%s", err.message);
+    cr_assert(dw_tokenizer_bos(t) == -1 && dw_tokenizer_is_end(t, 2) && dw_tokenizer_is_end(t, 7));
+    dw_tokenizer_free(t);
+    write_text("tokenizer_config.json", "{\"added_tokens_decoder\": {\"1\": {}, \"950\": {\"content\": \"<|im_end|>\"}}}");
+    cr_assert_eq(load(&t, &err), DW_INPUT);
+    cr_assert_not_null(strstr(err.message, "/tokenizer_config.json adds token 950 to the 950 of tokenizer.model"), "%s",
+                       err.message);
+    write_text("tokenizer_config.json", "{\"added_tokens_decoder\": {\"1\": {}}}");
+    write_text("added_tokens.json", "{\"<|im_end|>\": 951}");
+    cr_assert_eq(load(&t, &err), DW_INPUT);
+    cr_assert_not_null(strstr(err.message, "/added_tokens.json adds token 951"), "%s", err.message);
+    check_no_leak();
+}
+
 /* SentencePiece's file has no checksum: a damaged one may load, but must do no harm. */
 Test(tokenizer_json, damage_to_tokenizer_model_does_no_harm)
 {
@@ -232,22 +377,65 @@ Test(tokenizer_json, damage_to_tokenizer_model_does_no_harm)
     dw_free(data);
 }
 
-Test(tokenizer_json, a_failing_allocation_is_reported_and_leaves_nothing_behind)
+/* A changed byte may give another tokenizer, but never harm; what is refused names the file. */
+Test(tokenizer_json, damage_to_tokenizer_json_does_no_harm)
 {
-    dw_tokenizer *t = load_good(&(parts){0});
+    static const char *const names[] = {"tokenizer/llama/tokenizer.json", "tokenizer/neox/tokenizer.json"};
+    int64_t refused = 0;
+    for (int64_t i = 0; i < 800; i++) {
+        uint8_t *data;
+        int64_t bytes;
+        dw_tokenizer *t;
+        dw_error err;
+        read_file(reference_path(names[i % 2]), &data, &bytes);
+        /* Half of the changes hit what stands in front of the vocabulary. */
+        const int64_t range = i % 4 < 2 ? 3000 : bytes;
+        const int64_t at = (int64_t)((0.5 + 0.5 * (double)fixture_random(5, i, 1)) * (double)range);
+        data[at] = (uint8_t)(128 + 128 * (double)fixture_random(6, i, 1));
+        in_directory("tokenizer.json", data, bytes);
+        dw_free(data);
+        if (load(&t, &err) == DW_OK) {
+            dw_tokenizer_free(t);
+            continue;
+        }
+        refused++;
+        cr_assert(err.status == DW_INPUT && strstr(err.message, "tokenizer.json") != NULL, "%s", err.message);
+    }
+    cr_assert(refused > 300 && refused < 800, "%lld refused", (long long)refused);
+    check_no_leak();
+}
+
+static void fail_every_allocation(void)
+{
+    dw_tokenizer *t;
     dw_error err;
     dw_status status;
     int64_t n = 0;
-    dw_tokenizer_free(t);
     do {
         dw_memory_fail_at(++n);
         status = load(&t, &err);
         cr_assert(status == DW_OK || status == DW_RESOURCE || strstr(err.message, "memory") != NULL, "allocation %lld: %s",
                   (long long)n, err.message);
+        cr_assert((status == DW_OK) == (t != NULL));
         dw_tokenizer_free(t);
-        t = NULL;
     } while (status != DW_OK && n < 1000);
     dw_memory_fail_at(0);
-    cr_assert_gt(n, 10);
+    cr_assert(status == DW_OK && n > 10);
+}
+
+Test(tokenizer_json, a_failing_allocation_is_reported_and_leaves_nothing_behind)
+{
+    char path[600];
+    uint8_t *data;
+    int64_t bytes;
+    write_text("tokenizer_config.json", "{\"eos_token\": \"<s>\"}");
+    write_parts(&(parts){0});
+    fail_every_allocation();
+    read_file(reference_path("tokenizer/llama/tokenizer.model"), &data, &bytes);
+    in_directory("tokenizer.model", data, bytes);
+    dw_free(data);
+    snprintf(path, sizeof path, "%s/tokenizer.json", directory);
+    cr_assert_eq(remove(path), 0);
+    fail_every_allocation();
     check_no_leak();
 }

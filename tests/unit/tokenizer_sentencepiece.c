@@ -17,7 +17,7 @@
 #define EURO "\xE2\x82\xAC"
 #define E_ACUTE "\xC3\xA9"
 
-/* The three bytes of the euro sign have tokens, those of e with acute accent have not; EURO is longer than the first of them. */
+/* The three bytes of the euro sign have tokens, those of e with acute accent have not. */
 enum { UNK, BOS, B_E2, B_82, B_AC, S, A, B, C, SA, AB, BC, SS, ABC, TOOL, TOKENS };
 static const dw_string tokens[TOKENS] = {
     STRING("<unk>"), STRING("<s>"), STRING("<0xE2>"),  STRING("<0x82>"), STRING("<0xAC>"),
@@ -195,6 +195,100 @@ Test(tokenizer_sentencepiece, white_space_belongs_to_added_tokens_that_strip_it)
     }
 }
 
+/* A token may begin in the white space of the one before; one that takes the white space in front of it must have more. */
+Test(tokenizer_sentencepiece, white_space_of_one_token_may_be_another_token)
+{
+    static const unsigned char flags[TOKENS] = {[TOOL] = DW_TOKEN_STRIPS_RIGHT};
+    static const unsigned char left[TOKENS] = {[TOOL] = DW_TOKEN_STRIPS_RIGHT, [SS] = DW_TOKEN_STRIPS_LEFT};
+    dw_string spaces[TOKENS];
+    int64_t added[TOKENS];
+    dw_tokenizer_parts parts = good_parts();
+    memcpy(spaces, tokens, sizeof spaces);
+    memcpy(added, types, sizeof added);
+    spaces[SS] = (dw_string){BYTES("  ")};
+    added[SS] = DW_TOKEN_USER_DEFINED;
+    parts.tokens = spaces;
+    parts.types = added;
+    parts.flags = flags;
+    EXPECT(&parts, "[t]   b", 0, TOOL, SS, S, S, B);
+    EXPECT(&parts, "[t] \n  b", 0, TOOL, SS, S, B);
+    parts.flags = left;
+    EXPECT(&parts, "[t]   b", 0, TOOL, S, B);
+    EXPECT(&parts, "[t]b   b", 0, TOOL, S, B, SS, S, S, B);
+}
+
+/* As the tokenizers library does it: what a control token would have taken is plain text, all of it. */
+Test(tokenizer_sentencepiece, nothing_is_found_in_control_tokens_that_are_plain_text)
+{
+    dw_string odd[TOKENS];
+    dw_tokenizer_parts parts = good_parts();
+    memcpy(odd, tokens, sizeof odd);
+    odd[BOS] = (dw_string){BYTES("a[t]a")};
+    parts.tokens = odd;
+    parts.unknown = -1;
+    EXPECT(&parts, "a[t]a[t]", 1, BOS, TOOL);
+    EXPECT(&parts, "a[t]a[t]", 0, SA, A, TOOL);
+}
+
+/* Added tokens of a tokenizer.json are often tokens of its model as well. */
+Test(tokenizer_sentencepiece, learned_added_tokens_are_made_by_merges_too)
+{
+    static const dw_string merges[] = {STRING("a"), STRING("b")};
+    static const unsigned char flags[TOKENS] = {[A] = DW_TOKEN_IS_LEARNED, [AB] = DW_TOKEN_IS_LEARNED};
+    static const unsigned char byte_flags[TOKENS] = {[A] = DW_TOKEN_IS_LEARNED};
+    int64_t added[TOKENS];
+    dw_tokenizer_parts parts = good_parts();
+    memcpy(added, types, sizeof added);
+    added[A] = added[AB] = DW_TOKEN_CONTROL;
+    parts.types = added;
+    parts.scores = NULL;
+    parts.merges = merges;
+    parts.merge_count = 1;
+    parts.flags = flags;
+    EXPECT(&parts, "babc", 0, S, B, AB, C);
+    EXPECT(&parts, "babca", 1, S, B, AB, S, C, A);
+    parts.kind = DW_TOKENIZER_BYTE_LEVEL;
+    parts.prefix = DW_PREFIX_NONE;
+    parts.unknown = -1;
+    parts.flags = byte_flags;
+    EXPECT(&parts, "babc", 0, B, AB, C);
+    parts.flags = NULL;
+    EXPECT(&parts, "babc", 0, B, B, C);
+}
+
+Test(tokenizer_sentencepiece, of_equal_added_tokens_the_first_counts)
+{
+    static const unsigned char flags[TOKENS] = {[ABC] = DW_TOKEN_IS_NORMALIZED, [TOOL] = DW_TOKEN_IS_NORMALIZED};
+    dw_string equal[TOKENS];
+    int64_t added[TOKENS];
+    dw_tokenizer_parts parts = good_parts();
+    memcpy(equal, tokens, sizeof equal);
+    memcpy(added, types, sizeof added);
+    equal[ABC] = (dw_string){BYTES(SIGN "[")};
+    equal[TOOL] = (dw_string){BYTES(" [")};
+    added[ABC] = DW_TOKEN_USER_DEFINED;
+    parts.tokens = equal;
+    parts.types = added;
+    parts.flags = flags;
+    parts.prefix = DW_PREFIX_NONE;
+    EXPECT(&parts, "b [b", 0, B, ABC, B);
+}
+
+/* Metaspace: spaces are spaces for added tokens, and are replaced when these have been found. */
+Test(tokenizer_sentencepiece, spaces_can_be_replaced_after_added_tokens_are_found)
+{
+    static const unsigned char flags[TOKENS] = {[TOOL] = DW_TOKEN_IS_NORMALIZED | DW_TOKEN_STRIPS_LEFT};
+    dw_tokenizer_parts parts = good_parts();
+    parts.flags = flags;
+    parts.prefix = DW_PREFIX_EACH;
+    EXPECT(&parts, "b [t] b", 0, S, B, S, TOOL, S, B);
+    parts.replaces_late = 1;
+    EXPECT(&parts, "b [t] b", 0, S, B, TOOL, S, B);
+    EXPECT(&parts, "  b", 0, SS, B);
+    parts.split = "metaspace";
+    EXPECT(&parts, "  b a", 0, S, S, B, SA);
+}
+
 /* Else one could be found in the middle of a character, and half of that would be left. */
 Test(tokenizer_sentencepiece, added_tokens_that_are_not_utf8_are_in_no_text)
 {
@@ -281,8 +375,8 @@ static int32_t find(const dw_string *list, const char *text, int64_t length)
     return -1;
 }
 
-/* The neighbours that make the token of the highest score are joined, the leftmost of equals, until no two make a token. Symbol i
-   is bytes start[i] up to before start[i + 1]. */
+/* The neighbours that make the token of the highest score are joined, the leftmost of equals, until no two make a token.
+   Symbol i is bytes start[i] up to before start[i + 1]. */
 static int64_t merge_slowly(const dw_string *list, const float *score, const char *text, int64_t length, int32_t *ids)
 {
     static int64_t start[LONGEST + 1];
@@ -308,8 +402,8 @@ static int64_t merge_slowly(const dw_string *list, const float *score, const cha
     return count;
 }
 
-/* Texts of up to 60 characters, and some that are long enough to be sorted first. Scores are few, so that many are equal; a token
-   may be better than its parts. */
+/* Texts of up to 60 characters, and some that are long enough to be sorted first. Scores are few, so that many are equal; a
+   token may be better than its parts. */
 Test(tokenizer_sentencepiece, random_texts_equal_the_quadratic_definition)
 {
     static char storage[RANDOM_TOKENS][16];
