@@ -13,7 +13,7 @@ void dw_omitted_count(dw_omitted *omitted, int64_t selected, int64_t visible)
     omitted->visible += visible;
 }
 
-void dw_omitted_add(dw_omitted *omitted, dw_interval mass, int64_t position, int64_t layer, int64_t head)
+static void add(dw_omitted *omitted, dw_interval mass, int64_t position, int64_t layer, int64_t head)
 {
     if (omitted->count == 0 || mass.high > omitted->max_high) {
         omitted->max_high = mass.high;
@@ -25,7 +25,12 @@ void dw_omitted_add(dw_omitted *omitted, dw_interval mass, int64_t position, int
     omitted->sum_low += mass.low;
     omitted->sum_high += mass.high;
     omitted->count++;
-    if (omitted->by_head != NULL) dw_omitted_add(&omitted->by_head[layer * omitted->heads + head], mass, position, layer, head);
+}
+
+void dw_omitted_add(dw_omitted *omitted, dw_interval mass, int64_t position, int64_t layer, int64_t head)
+{
+    add(omitted, mass, position, layer, head);
+    if (omitted->by_head != NULL) add(&omitted->by_head[layer * omitted->heads + head], mass, position, layer, head);
 }
 
 dw_interval dw_omitted_mean(const dw_omitted *omitted)

@@ -66,7 +66,7 @@ static dw_status attend_all(dw_transport *t, dw_attention *attention, const run 
 {
     static const int32_t value_exponent[KV_HEADS] = {0, 0};
     const dw_attend_layer layer = {LAYER, r->how->window, value_exponent};
-    int64_t start[65];
+    int64_t start[65] = {0};
     int64_t pass = 0;
     for (dw_pos first = 0; first < POSITIONS; pass++) {
         const int64_t wanted = r->how->rows > 0 ? r->how->rows : 1 + pass % MAX_ROWS;

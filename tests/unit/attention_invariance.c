@@ -71,12 +71,9 @@ Test(attention_invariance, dense_on_any_ranks_threads_and_instruction_sets)
 
 Test(attention_invariance, condensate_on_any_ranks_threads_and_instruction_sets)
 {
-    static const dw_policy policies[] = {{DW_CONDENSATE, 1, 64, 32, 0, 0},
-                                         {DW_CONDENSATE, 0, 0, 7, 0, 0},
-                                         {DW_CONDENSATE, 70, 1, 0, 0, 0},
-                                         {DW_CONDENSATE, 4, 100, 200, 0, 0},
-                                         {DW_CONDENSATE, 1, 0, 0, 0, 0},
-                                         {DW_CONDENSATE, 1, 64, 32, 0, 1},
+    static const dw_policy policies[] = {{DW_CONDENSATE, 1, 64, 32, 0, 0}, {DW_CONDENSATE, 0, 0, 7, 0, 0},
+                                         {DW_CONDENSATE, 70, 1, 0, 0, 0},  {DW_CONDENSATE, 4, 100, 200, 0, 0},
+                                         {DW_CONDENSATE, 1, 0, 0, 0, 0},   {DW_CONDENSATE, 1, 64, 32, 0, 1},
                                          {DW_CONDENSATE, 1, 0, 0, 0, 1}};
     for (int i = 0; i < 9; i++) {
         for (int p = 0; p < 7; p++) {
