@@ -208,8 +208,33 @@ Test(attend_window, sparse_rows_have_the_same_bits_in_any_passes_on_any_ranks_an
     static const dw_policy policies[] = {{DW_CONDENSATE, 1, 8, 32, 0, 0},
                                          {DW_CONDENSATE, 70, 1, 0, 0, 0},
                                          {DW_CONDENSATE, 0, 0, 7, 0, 0},
-                                         {DW_CONDENSATE, 1, 8, 3, 0, 1}};
-    for (int p = 0; p < 4; p++) check_invariance(DW_ATTEND_SPARSE, &policies[p]);
+                                         {DW_CONDENSATE, 1, 8, 3, 0, 1},
+                                         {DW_MASS, 0, 0, 0, 0.05, 0}};
+    for (int p = 0; p < 5; p++) check_invariance(DW_ATTEND_SPARSE, &policies[p]);
+}
+
+/* A set of everything that a row sees is dense attention: so every mode sees what dense rows see. */
+Test(attend_window, sparse_rows_whose_sets_hold_all_they_see_have_the_bits_of_dense_rows)
+{
+    static const dw_policy all[] = {{DW_CONDENSATE, 1, 8, POSITIONS, 0, 0},
+                                    {DW_CONDENSATE, POSITIONS, 0, 0, 0, 0},
+                                    {DW_CONDENSATE, 1, 8, POSITIONS, 0, 1},
+                                    {DW_MASS, 0, 0, 0, 0, 0}};
+    for (int w = 0; w < WINDOWS; w++) {
+        setup how = {.ranks = 2, .threads = 1, .rows = 17, .kind = DW_ATTEND_DENSE, .window = windows[w]};
+        outcome *want = attend(&how);
+        how.kind = DW_ATTEND_SPARSE;
+        for (int p = 0; p < 4; p++) {
+            outcome *got;
+            how.policy = all[p];
+            got = attend(&how);
+            cr_assert(memcmp(want->out, got->out, sizeof want->out) == 0, "policy %d, window %lld", p, (long long)windows[w]);
+            cr_assert(got->omitted.count == (int64_t)POSITIONS * HEADS && got->omitted.max_high == 0.0,
+                      "policy %d, window %lld", p, (long long)windows[w]);
+            dw_free(got);
+        }
+        dw_free(want);
+    }
 }
 
 /* As when a draft is taken back. */

@@ -176,7 +176,7 @@ Test(attention_tail, rows_that_were_overwritten_count_with_their_new_values)
     const dw_policy policy = {DW_CONDENSATE, 1, 8, 5, 0, 1};
     int32_t exponents[MAX_HEADS] = {0};
     dw_tail_cut cuts[MAX_HEADS];
-    char row[4 * MAX_D] = {0};
+    char row[4 * MAX_OUT] = {0}; /* of all heads */
     attention_case c;
     dw_shard *shard;
     dw_tail *kept, *fresh;
