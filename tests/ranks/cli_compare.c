@@ -89,7 +89,7 @@ Test(cli_compare, ranks_change_nothing_and_text_mode_compares_the_last_tokens)
     const char *m = model();
     const char *t = text();
     json_t *one = DEWPOINT_JSON("compare", "-m", m, "-f", t, "-n", "50", "--on", "text", SMALL, "--json");
-    const dewpoint_result three = dewpoint_run(
+    dewpoint_result three = dewpoint_run(
         3, NULL, (const char *const[]){"compare", "-m", m, "-f", t, "-n", "50", "--on", "text", SMALL, "--json", NULL});
     json_error_t problem;
     json_t *other = json_loads(three.out, 0, &problem);
@@ -100,6 +100,7 @@ Test(cli_compare, ranks_change_nothing_and_text_mode_compares_the_last_tokens)
     cr_assert(json_equal(one, other), "other results on three ranks");
     json_decref(one);
     json_decref(other);
+    dewpoint_free(&three);
 }
 
 Test(cli_compare, what_can_not_be_compared_is_refused)
