@@ -14,7 +14,7 @@ CC := gcc
 CFLAGS ?= -O3 -g
 # No contraction and no fast math: the bits of every operator are defined (docs/numerics.md).
 DW_CFLAGS := -std=gnu11 -ffp-contract=off -fno-math-errno -fno-strict-aliasing -pthread \
-	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Wno-sign-conversion -Wvla -Werror=implicit \
+	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Wvla -Werror=implicit \
 	-I. -Isrc -DDW_VERSION='"$(VERSION)"'
 MPI_CFLAGS = $(shell mpicc --showme:compile)
 LDLIBS = $(shell mpicc --showme:link) $(shell pkg-config --libs jansson libpcre2-8 libutf8proc) -lm -pthread

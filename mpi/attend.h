@@ -31,11 +31,11 @@ typedef struct {
 
 typedef struct dw_attention dw_attention;
 
-/* Local. Shard and buffers for passes of at most max_rows rows. policy: of sparse rows (keys = 0 costs nothing when there are
-   none). transport, pool, kernels are borrowed. */
+/* Local. Shard and buffers for passes of at most max_rows rows. plans: [plan_count] of sparse rows, none when there are none; the
+   first is used until dw_attention_use_plan says otherwise. plans, transport, pool, kernels are borrowed. */
 dw_status dw_attention_create(dw_attention **out, dw_transport *transport, dw_pool *pool, const dw_kernels *kernels,
-                              const dw_shard_config *config, int64_t heads, int64_t max_rows, const dw_policy *policy,
-                              dw_error *err);
+                              const dw_shard_config *config, int64_t heads, int64_t max_rows, const dw_policy_plan *plans,
+                              int64_t plan_count, dw_error *err);
 void dw_attention_destroy(dw_attention *attention);
 
 /* What attend needs to know of a layer. */
@@ -54,6 +54,9 @@ typedef struct {
 dw_status dw_attend(dw_attention *attention, const dw_attend_layer *layer, const dw_rows *rows, dw_attend_kind kind,
                     const float *q, const float *k, const float *v, float *out, int64_t out_stride, dw_omitted *omitted,
                     dw_error *err);
+
+/* Local, the same on all ranks: sparse rows attend by plan number `plan` from now on. */
+void dw_attention_use_plan(dw_attention *attention, int64_t plan);
 
 /* Local. */
 dw_shard *dw_attention_shard(dw_attention *attention);

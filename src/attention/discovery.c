@@ -34,7 +34,6 @@ struct dw_discovery {
     const dw_kernels *kernels;
     dw_pool *pool;
     const dw_proposal_shape *shape;
-    dw_policy policy;
     int64_t head_dim;
     int64_t max_slices;
     int64_t local_blocks;  /* of this rank, at most */
@@ -49,6 +48,7 @@ struct dw_discovery {
     float *forced_scores; /* [heads][forced_count] */
 
     /* The row at work. */
+    const dw_policy *policy;
     const dw_shard *shard;
     int64_t layer;
     dw_visible visible;
@@ -95,7 +95,6 @@ dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_
     d->kernels = kernels;
     d->pool = pool;
     d->shape = shape;
-    d->policy = *policy;
     d->head_dim = config->head_dim;
     d->scale = dw_score_scale(config->head_dim);
     d->local_blocks = config->context / DW_BLOCK / config->ranks + 1;
@@ -179,7 +178,7 @@ static int64_t collect_block(dw_candidate *out, const float *scores, dw_pos star
 
 static int is_forced(const dw_discovery *d, dw_pos position)
 {
-    return position < d->policy.anchor || position > d->visible.last - d->recent;
+    return position < d->policy->anchor || position > d->visible.last - d->recent;
 }
 
 static int64_t list_forced(dw_discovery *d)
@@ -188,7 +187,7 @@ static int64_t list_forced(dw_discovery *d)
     for (int64_t b = d->blocks.first; b < d->blocks.end; b++) {
         const dw_pos start = dw_shard_block_start(d->shard, (dw_block_slot){b});
         const dw_key_range keys = dw_visible_keys(d->visible, start);
-        if (start >= d->policy.anchor && start + keys.last <= d->visible.last - d->recent) continue;
+        if (start >= d->policy->anchor && start + keys.last <= d->visible.last - d->recent) continue;
         for (dw_pos p = start + keys.first; p <= start + keys.last; p++) {
             if (is_forced(d, p)) d->forced[count++] = p;
         }
@@ -284,11 +283,10 @@ static float find_bar(const scratch *s, const float *maxima, int64_t blocks, int
 
 /* Keeps what reaches the bar among the `blocks` blocks of a slice, for query head i of a group. Returns how many keys those
    are. */
-static int64_t collect_slice(const dw_discovery *d, const scratch *s, int64_t i, int64_t first, int64_t blocks,
+static int64_t collect_slice(const dw_discovery *d, const scratch *s, int64_t i, int64_t k, int64_t first, int64_t blocks,
                              dw_candidate *out)
 {
     const float *maxima = s->maxima + i * d->local_blocks * GROUPS;
-    const int64_t k = d->shape->keys;
     const float bar = k == 0 ? INFINITY : find_bar(s, maxima, blocks, k);
     int64_t equal = 0;
     int64_t count = 0;
@@ -322,7 +320,8 @@ static void discover_task(void *context, int64_t task, int thread)
         const int64_t head = kv_head * group + i;
         const int64_t at = head * d->max_slices + slice;
         memcpy(d->mass + at * DW_MASS_WORDS, s->mass + i * DW_MASS_WORDS, DW_MASS_WORDS * sizeof *s->mass);
-        d->best_count[at] = collect_slice(d, s, i, first, blocks, d->best + head * d->best_capacity + best_offset(d, slice));
+        d->best_count[at] = collect_slice(d, s, i, d->shape->limit[head], first, blocks,
+                                          d->best + head * d->best_capacity + best_offset(d, slice));
     }
 }
 
@@ -348,7 +347,7 @@ static void join_task(void *context, int64_t head, int thread)
         dw_partial_merge(mass, mass + s * DW_MASS_WORDS, 1);
     }
     qsort(best, (size_t)total, sizeof *best, compare_candidates);
-    count[0] = dw_smaller(total, d->shape->keys);
+    count[0] = dw_smaller(total, d->shape->limit[head]);
 }
 
 static const char *value_row(const dw_discovery *d, int64_t kv_head, dw_pos position)
@@ -430,16 +429,16 @@ static int64_t count_slices(const dw_discovery *d)
     return dw_pool_threads(d->pool) == 1 || most < 2 ? 1 : dw_smaller(wanted, most);
 }
 
-dw_status dw_discover(dw_discovery *d, const dw_shard *shard, int64_t layer, dw_visible visible, const float *q, void *message,
-                      int64_t *bytes, dw_error *err)
+dw_status dw_discover(dw_discovery *d, const dw_shard *shard, int64_t layer, const dw_policy *policy, dw_visible visible,
+                      const float *q, void *message, int64_t *bytes, dw_error *err)
 {
     const int64_t heads = d->shape->kv_heads * d->shape->group;
-    const int is_empty = d->policy.window == 0 && d->shape->keys == 0 && visible.first >= d->policy.anchor;
     d->message = message;
     d->shard = shard;
     d->layer = layer;
     d->visible = visible;
-    d->recent = is_empty ? 1 : d->policy.window;
+    d->policy = policy;
+    d->recent = dw_policy_is_empty(policy, visible.first) ? 1 : policy->window;
     d->q = q;
     d->blocks = dw_visible_blocks(visible, shard);
     d->slices = count_slices(d);

@@ -9,14 +9,14 @@
 
 typedef struct dw_discovery dw_discovery;
 
-/* shape, kernels and pool are borrowed. */
+/* policy: the largest budgets of all layers. shape, kernels and pool are borrowed. */
 dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_pool *pool, const dw_shard_config *config,
                               const dw_policy *policy, const dw_proposal_shape *shape, dw_error *err);
 void dw_discovery_destroy(dw_discovery *discovery);
 
-/* q: [heads][head_dim] of the row that sees `visible`. message: shape->capacity bytes; *bytes: used. DW_RUNTIME when a score is
+/* policy: of the layer (shape: dw_proposal_shape_use). q: [heads][head_dim] of the row that sees `visible`. message: shape->capacity bytes; *bytes: used. DW_RUNTIME when a score is
    not a number or out of range. */
-dw_status dw_discover(dw_discovery *discovery, const dw_shard *shard, int64_t layer, dw_visible visible, const float *q,
-                      void *message, int64_t *bytes, dw_error *err);
+dw_status dw_discover(dw_discovery *discovery, const dw_shard *shard, int64_t layer, const dw_policy *policy,
+                      dw_visible visible, const float *q, void *message, int64_t *bytes, dw_error *err);
 
 #endif

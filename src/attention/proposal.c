@@ -30,6 +30,8 @@ dw_status dw_proposal_shape_create(dw_proposal_shape *shape, const dw_shard_conf
     shape->positions_capacity = 2 * (forced + shape->group * shape->keys); /* a merge names those of both sides at most */
     shape->capacity = shape->kv_heads * section_bytes(shape, forced, shape->group * shape->keys,
                                                       dw_smaller(forced + shape->group * shape->keys, config->context));
+    DW_TRY_GOTO(status, DW_ALLOC(&shape->limit, heads, "proposal scratch", err), failed);
+    dw_proposal_shape_use(shape, policy);
     DW_TRY_GOTO(status, DW_ALLOC(&shape->positions, shape->positions_capacity, "proposal scratch", err), failed);
     DW_TRY_GOTO(status, dw_alloc_bytes(&shape->merged, shape->capacity, 1, "proposal scratch", err), failed);
     return DW_OK;
@@ -38,10 +40,19 @@ failed:
     return status;
 }
 
+void dw_proposal_shape_use(const dw_proposal_shape *shape, const dw_policy *policy)
+{
+    for (int64_t h = 0; h < shape->kv_heads * shape->group; h++) {
+        shape->limit[h] = dw_smaller(dw_policy_keys(policy, h), shape->keys);
+    }
+}
+
 void dw_proposal_shape_free(dw_proposal_shape *shape)
 {
+    dw_free(shape->limit);
     dw_free(shape->positions);
     dw_free(shape->merged);
+    shape->limit = NULL;
     shape->positions = NULL;
     shape->merged = NULL;
 }
@@ -170,15 +181,17 @@ static void merge_values(const dw_proposal_shape *shape, const dw_proposal *a, c
 }
 
 /* Merges one section of each side into `section`; returns its length. */
-static int64_t merge_section(const dw_proposal_shape *shape, const dw_proposal *a, const dw_proposal *b, void *section)
+static int64_t merge_section(const dw_proposal_shape *shape, int64_t kv_head, const dw_proposal *a, const dw_proposal *b,
+                             void *section)
 {
+    const int64_t *limit = shape->limit + kv_head * shape->group;
     const dw_candidate *top_a = a->top;
     const dw_candidate *top_b = b->top;
     dw_candidate *top;
     dw_proposal out;
     int64_t *counts = (int64_t *)section + HEADER_WORDS + shape->group * DW_MASS_WORDS; /* where begin wants them anyway */
     int64_t values;
-    for (int64_t g = 0; g < shape->group; g++) counts[g] = dw_smaller(shape->keys, a->top_count[g] + b->top_count[g]);
+    for (int64_t g = 0; g < shape->group; g++) counts[g] = dw_smaller(limit[g], a->top_count[g] + b->top_count[g]);
     out = dw_proposal_begin(shape, section, *a->forced_count + *b->forced_count, counts, 0);
     *out.key_norm = *a->key_norm > *b->key_norm ? *a->key_norm : *b->key_norm;
     memcpy(out.mass, a->mass, (size_t)(shape->group * DW_MASS_WORDS) * sizeof *out.mass);
@@ -207,7 +220,7 @@ dw_status dw_proposal_merge(void *context, void *mine, int64_t *mine_bytes, int6
     for (int64_t g = 0; g < shape->kv_heads; g++) {
         const dw_proposal section_a = dw_proposal_view(shape, a);
         const dw_proposal section_b = dw_proposal_view(shape, b);
-        out += merge_section(shape, &section_a, &section_b, out);
+        out += merge_section(shape, g, &section_a, &section_b, out);
         a += *section_a.bytes;
         b += *section_b.bytes;
     }

@@ -42,7 +42,8 @@ typedef struct {
 typedef struct {
     int64_t kv_heads;
     int64_t group;        /* G */
-    int64_t keys;         /* k: longest list of best keys */
+    int64_t keys;         /* longest list of best keys */
+    int64_t *limit;       /* [heads] k of each query head in the layer at work (dw_proposal_shape_use) */
     int64_t value_bytes;  /* of one V row of one head */
     int64_t value_stride; /* rounded up to 8 */
     int64_t capacity;     /* longest message, bytes */
@@ -55,6 +56,8 @@ typedef struct {
 dw_status dw_proposal_shape_create(dw_proposal_shape *shape, const dw_shard_config *config, int64_t heads,
                                    const dw_policy *policy, dw_error *err);
 void dw_proposal_shape_free(dw_proposal_shape *shape);
+/* From now on messages are about a layer with this policy, none of whose budgets exceeds those the shape was made for. */
+void dw_proposal_shape_use(const dw_proposal_shape *shape, const dw_policy *policy);
 
 /* Pointers into the section that starts at `section`, whose counts are already written there. */
 dw_proposal dw_proposal_view(const dw_proposal_shape *shape, void *section);

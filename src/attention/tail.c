@@ -22,7 +22,6 @@ struct dw_tail {
     const dw_kernels *kernels;
     dw_pool *pool;
     int64_t heads, kv_heads, group, head_dim;
-    int64_t anchor, window, keys;
     int64_t local_blocks;
     int64_t max_slices;
     int ranks, rank;
@@ -39,6 +38,7 @@ struct dw_tail {
     dw_visible visible;
     dw_block_range blocks;
     int64_t slices;
+    int64_t anchor;
     int64_t recent; /* the last so many positions are in the set */
     const float *q;
     const dw_tail_cut *cuts;
@@ -64,7 +64,7 @@ static dw_status create_parts(dw_tail *t, int64_t layers, dw_error *err)
 }
 
 dw_status dw_tail_create(dw_tail **out, const dw_kernels *kernels, dw_pool *pool, const dw_shard_config *config, int64_t heads,
-                         const dw_policy *policy, dw_error *err)
+                         dw_error *err)
 {
     dw_tail *t;
     dw_status status;
@@ -76,9 +76,6 @@ dw_status dw_tail_create(dw_tail **out, const dw_kernels *kernels, dw_pool *pool
     t->kv_heads = config->kv_heads;
     t->group = heads / config->kv_heads;
     t->head_dim = config->head_dim;
-    t->anchor = policy->anchor;
-    t->window = policy->window;
-    t->keys = policy->keys;
     t->ranks = config->ranks;
     t->rank = config->rank;
     t->scale = dw_score_scale(config->head_dim);
@@ -164,9 +161,10 @@ void dw_tail_cuts(const dw_proposal_shape *shape, void *message, dw_tail_cut *cu
         const dw_candidate *top = section.top;
         for (int64_t i = 0; i < shape->group; i++) {
             const int64_t count = section.top_count[i];
+            const int64_t limit = shape->limit[g * shape->group + i];
             dw_tail_cut *cut = &cuts[g * shape->group + i];
-            *cut = (dw_tail_cut){.score = shape->keys == 0 ? INFINITY : -INFINITY};
-            if (count > 0 && count == shape->keys) *cut = (dw_tail_cut){top[count - 1].position, top[count - 1].score, 0};
+            *cut = (dw_tail_cut){.score = limit == 0 ? INFINITY : -INFINITY};
+            if (count > 0 && count == limit) *cut = (dw_tail_cut){top[count - 1].position, top[count - 1].score, 0};
             top += count;
         }
         at += *section.bytes;
@@ -231,8 +229,8 @@ static void sum_task(void *context, int64_t task, int thread)
     }
 }
 
-void dw_tail_sum(dw_tail *t, const dw_shard *shard, int64_t layer, dw_visible visible, const float *q, const dw_tail_cut *cuts,
-                 const int32_t *value_exponent, int64_t *partials)
+void dw_tail_sum(dw_tail *t, const dw_shard *shard, int64_t layer, const dw_policy *policy, dw_visible visible, const float *q,
+                 const dw_tail_cut *cuts, const int32_t *value_exponent, int64_t *partials)
 {
     const int64_t channels = t->head_dim + 1;
     const int64_t words = dw_partial_words(channels);
@@ -240,7 +238,8 @@ void dw_tail_sum(dw_tail *t, const dw_shard *shard, int64_t layer, dw_visible vi
     t->layer = layer;
     t->visible = visible;
     t->blocks = dw_visible_blocks(visible, shard);
-    t->recent = t->window == 0 && t->keys == 0 && visible.first >= t->anchor ? 1 : t->window; /* as in discovery */
+    t->anchor = policy->anchor;
+    t->recent = dw_policy_is_empty(policy, visible.first) ? 1 : policy->window; /* as in discovery */
     t->q = q;
     t->cuts = cuts;
     t->value_exponent = value_exponent;

@@ -20,7 +20,7 @@ typedef struct dw_tail dw_tail;
 
 /* pool and kernels are borrowed. */
 dw_status dw_tail_create(dw_tail **out, const dw_kernels *kernels, dw_pool *pool, const dw_shard_config *config, int64_t heads,
-                         const dw_policy *policy, dw_error *err);
+                         dw_error *err);
 void dw_tail_destroy(dw_tail *tail);
 int64_t dw_tail_bytes(const dw_tail *tail);
 
@@ -33,7 +33,7 @@ void dw_tail_cuts(const dw_proposal_shape *shape, void *message, dw_tail_cut *cu
 /* partials: [heads][dw_partial_words(head_dim + 1)]: for every block of the shard with keys that the row sees and that are not
    selected, exponent E_b and weights over those keys alone, their sum m, and m times each channel of the mean of V over the keys of
    the block that the row sees (a sum in key order, times the float 1 / count). q: [heads][head_dim] of the row. */
-void dw_tail_sum(dw_tail *tail, const dw_shard *shard, int64_t layer, dw_visible visible, const float *q,
-                 const dw_tail_cut *cuts, const int32_t *value_exponent, int64_t *partials);
+void dw_tail_sum(dw_tail *tail, const dw_shard *shard, int64_t layer, const dw_policy *policy, dw_visible visible,
+                 const float *q, const dw_tail_cut *cuts, const int32_t *value_exponent, int64_t *partials);
 
 #endif

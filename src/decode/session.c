@@ -24,7 +24,8 @@ typedef struct {
     int64_t kind;
     int64_t first;  /* position of the first row */
     int64_t count;  /* rows */
-    int64_t sparse; /* they attend by the policy, on rank 0 */
+    int64_t sparse; /* they attend by the plan, on rank 0 */
+    int64_t plan;   /* its number */
     int64_t wanted; /* the last `wanted` rows' hidden states go to rank 0 */
     int32_t ids[INLINE_IDS];
 } command;
@@ -35,6 +36,8 @@ struct dw_session {
     dw_pool *pool;
     const dw_kernels *kernels;
     dw_session_config config;
+    dw_policy_plan uniform; /* config.policy as a plan */
+    int64_t plan;           /* in use */
     dw_attention *attention;
     dw_forward *forward;
     int64_t chunk;
@@ -76,7 +79,7 @@ static dw_status create_parts(dw_session *s, dw_error *err)
     const int64_t max_rows = s->chunk > SPARSE_CHUNK ? s->chunk : SPARSE_CHUNK;
     DW_TRY(check_memory(s, &shape, err));
     DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, s->kernels, &shape, m->config.heads, max_rows,
-                               &s->config.policy, err));
+                               s->config.plans, s->config.plan_count, err));
     DW_TRY(dw_forward_create(&s->forward, m, s->kernels, s->pool, s->attention, s->config.context, max_own, err));
     DW_TRY(DW_ALLOC(&s->ids, max_rows, "session", err));
     DW_TRY(DW_ALLOC(&s->start, ranks + 1, "session", err));
@@ -97,6 +100,11 @@ dw_status dw_session_create(dw_session **out, const dw_model *model, dw_transpor
         s->pool = pool;
         s->kernels = kernels;
         s->config = *config;
+        if (config->plan_count == 0 && config->policy.mode != DW_DENSE) {
+            s->uniform = (dw_policy_plan){.layers = &s->config.policy, .layer_count = 1, .pillar = 1, .reuse = 1};
+            s->config.plans = &s->uniform;
+            s->config.plan_count = 1;
+        }
         s->chunk = config->chunk > 0 ? config->chunk : (int64_t)DEFAULT_CHUNK_PER_RANK * transport->size;
         if (s->chunk > MAX_CHUNK) s->chunk = MAX_CHUNK;
         if (s->chunk > config->context) s->chunk = config->context;
@@ -165,6 +173,7 @@ static dw_status run_rows(dw_session *s, const command *c, dw_error *err)
     } else {
         DW_TRY(dw_broadcast(s->transport, s->ids, c->count * (int64_t)sizeof *s->ids, err));
     }
+    dw_attention_use_plan(s->attention, c->plan);
     DW_TRY(dw_forward_rows(s->forward, &rows, s->transport->rank, s->ids, c->sparse ? DW_ATTEND_SPARSE : DW_ATTEND_DENSE,
                            c->wanted > 0, &s->omitted, err));
     DW_TRY(collect_hidden(s, &rows, c->wanted, err));
@@ -292,7 +301,11 @@ dw_status dw_session_append(dw_session *s, const int32_t *ids, int64_t count, in
         const int is_sparse = done >= dense;
         const int64_t left = is_sparse ? count - done : dense - done;
         const int64_t limit = is_sparse ? SPARSE_CHUNK : s->chunk;
-        command c = {.kind = RUN_ROWS, .first = s->positions, .count = left < limit ? left : limit, .sparse = is_sparse};
+        command c = {.kind = RUN_ROWS,
+                     .first = s->positions,
+                     .count = left < limit ? left : limit,
+                     .sparse = is_sparse,
+                     .plan = s->plan};
         const int64_t end = done + c.count;
         c.wanted = end - (count - wanted) < c.count ? end - (count - wanted) : c.count;
         if (c.wanted < 0) c.wanted = 0;
@@ -364,8 +377,12 @@ void dw_session_times(const dw_session *s, dw_times *times)
 
 void dw_session_collect_heads(dw_session *s, dw_omitted *by_head)
 {
-    s->omitted.by_head = by_head;
-    s->omitted.heads = s->model->config.heads;
+    s->omitted = (dw_omitted){.by_head = by_head, .heads = s->model->config.heads};
+}
+
+void dw_session_use_plan(dw_session *s, int64_t plan)
+{
+    s->plan = plan;
 }
 
 void dw_session_omitted(const dw_session *s, dw_omitted *omitted)

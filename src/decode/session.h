@@ -10,12 +10,14 @@
 #include "mpi/transport.h"
 
 typedef struct {
-    int64_t context;    /* most positions the cache can hold */
-    dw_type key_type;   /* DW_F32, DW_F16, DW_BF16 */
-    dw_type value_type; /* DW_F32, DW_F16, DW_BF16 */
-    dw_policy policy;   /* for sparse rows */
-    int ranks_on_host;  /* ranks that share this host's memory; 0: one */
-    int64_t chunk;      /* rows of one prefill pass; never changes a bit of the result. 0: default */
+    int64_t context;             /* most positions the cache can hold */
+    dw_type key_type;            /* DW_F32, DW_F16, DW_BF16 */
+    dw_type value_type;          /* DW_F32, DW_F16, DW_BF16 */
+    dw_policy policy;            /* for sparse rows, in every layer; not used with plans */
+    const dw_policy_plan *plans; /* [plan_count] for sparse rows, the first until dw_session_use_plan; borrowed */
+    int64_t plan_count;
+    int ranks_on_host; /* ranks that share this host's memory; 0: one */
+    int64_t chunk;     /* rows of one prefill pass; never changes a bit of the result. 0: default */
 } dw_session_config;
 
 /* Seconds of rank 0 spent in each part, summed over passes. */
@@ -49,7 +51,7 @@ void dw_session_destroy(dw_session *session);
 dw_status dw_session_serve(dw_session *session, dw_error *err);
 
 /* Coordinator. Appends count ids to the sequence. The rows before the last `sparse` ones attend densely, the last `sparse`
-   rows (0..count) by config.policy. logits: [wanted][vocabulary] for the last `wanted` rows (0..count), or NULL with 0.
+   rows (0..count) by the plan in use. logits: [wanted][vocabulary] for the last `wanted` rows (0..count), or NULL with 0.
    DW_USAGE when the context is full or an id is outside the vocabulary; DW_RUNTIME for non-finite values (names layer, head,
    rank). */
 dw_status dw_session_append(dw_session *session, const int32_t *ids, int64_t count, int64_t sparse, float *logits,
@@ -69,8 +71,10 @@ dw_status dw_session_finish(dw_session *session, dw_rank_memory *memory, dw_traf
 int64_t dw_session_positions(const dw_session *session);
 void dw_session_times(const dw_session *session, dw_times *times);       /* since creation */
 void dw_session_omitted(const dw_session *session, dw_omitted *omitted); /* since creation */
-/* From now on also collects the omitted mass of each layer and head: by_head [layers][heads], zeros, of the caller. */
+/* Starts the omitted mass anew, from now on also for each layer and head: by_head [layers][heads], zeros, of the caller. */
 void dw_session_collect_heads(dw_session *session, dw_omitted *by_head);
+/* Sparse rows attend by config.plans[plan] from now on. */
+void dw_session_use_plan(dw_session *session, int64_t plan);
 
 /* Coordinator: traffic of all ranks so far (one small gather). */
 dw_status dw_session_traffic(dw_session *session, dw_traffic *traffic, dw_error *err);

@@ -202,7 +202,7 @@ void *attention_case_proposals(const attention_case *c, const dw_kernels *kernel
         dw_discovery *discovery;
         int64_t bytes;
         MUST(dw_discovery_create(&discovery, kernels, pool, dw_shard_shape(shard), policy, shape, err));
-        MUST(dw_discover(discovery, shard, 0, visible, c->q, i == 0 ? sum : one, &bytes, err));
+        MUST(dw_discover(discovery, shard, 0, policy, visible, c->q, i == 0 ? sum : one, &bytes, err));
         if (i == 0) {
             sum_bytes = bytes;
         } else {
@@ -235,8 +235,8 @@ static int64_t *tails(const attention_case *c, const dw_kernels *kernels, int ra
     for (int i = 0; i < ranks; i++) {
         dw_shard *shard = attention_case_shard(c, backwards ? ranks - 1 - i : i, ranks, type);
         dw_tail *tail;
-        MUST(dw_tail_create(&tail, kernels, pool, dw_shard_shape(shard), c->heads, policy, err));
-        dw_tail_sum(tail, shard, 0, dw_visible_positions(c->n - 1, c->window), c->q, cuts, value_exponent, one);
+        MUST(dw_tail_create(&tail, kernels, pool, dw_shard_shape(shard), c->heads, err));
+        dw_tail_sum(tail, shard, 0, policy, dw_visible_positions(c->n - 1, c->window), c->q, cuts, value_exponent, one);
         for (int64_t h = 0; h < c->heads; h++) dw_partial_merge(sum + h * words, one + h * words, c->d + 1);
         dw_tail_destroy(tail);
         dw_shard_destroy(shard);

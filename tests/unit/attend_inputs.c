@@ -13,7 +13,6 @@ static const char *attend_with(float x, char which, dw_type type)
     static dw_error err;
     static const int32_t value_exponent[KV_HEADS] = {0, 30};
     const dw_shard_config config = {4, KV_HEADS, D, type, type, 8, 0, 1};
-    const dw_policy policy = {DW_DENSE, 0, 0, 0, 0, 0};
     const dw_attend_layer layer = {3, 0, value_exponent};
     int64_t start[] = {0, 1};
     const dw_rows rows = {0, 1, start};
@@ -28,7 +27,7 @@ static const char *attend_with(float x, char which, dw_type type)
     memset(&err, 0, sizeof err);
     dw_set_float_state();
     cr_assert(dw_transport_local_create(&transport, 1, 10.0, &err) == DW_OK && dw_pool_create(&pool, 1, 0, &err) == DW_OK);
-    cr_assert(dw_attention_create(&attention, transport, pool, dw_kernels_best(), &config, HEADS, 1, &policy, &err) == DW_OK);
+    cr_assert(dw_attention_create(&attention, transport, pool, dw_kernels_best(), &config, HEADS, 1, NULL, 0, &err) == DW_OK);
     if (dw_attend(attention, &layer, &rows, DW_ATTEND_DENSE, row[0], row[1], row[2], out, HEADS * D, NULL, &err) == DW_OK) {
         for (int c = 0; c < HEADS * D; c++) cr_assert(isfinite(out[c]), "an output is not a number");
     } else {

@@ -89,13 +89,16 @@ static dw_status run_rank(dw_transport *t, void *context, dw_error *err)
 {
     const run *r = context;
     const dw_shard_config config = {LAYERS, KV_HEADS, D, DW_F16, DW_F16, POSITIONS, t->rank, t->size};
+    dw_policy policy = r->how->policy;
+    const dw_policy_plan plan = {.layers = &policy, .layer_count = 1, .pillar = 1, .reuse = 1};
     dw_attention *attention = NULL;
     dw_pool *pool = NULL;
     dw_status status;
     dw_set_float_state();
     DW_TRY_GOTO(status, dw_pool_create(&pool, r->how->threads, 0, err), done);
     DW_TRY_GOTO(status,
-                dw_attention_create(&attention, t, pool, dw_kernels_best(), &config, HEADS, MAX_ROWS, &r->how->policy, err),
+                dw_attention_create(&attention, t, pool, dw_kernels_best(), &config, HEADS, MAX_ROWS, &plan,
+                                    policy.mode != DW_DENSE, err),
                 done);
     if (r->how->again) {
         DW_TRY_GOTO(status, attend_all(t, attention, r, other, err), done);

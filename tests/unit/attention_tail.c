@@ -185,15 +185,15 @@ Test(attention_tail, rows_that_were_overwritten_count_with_their_new_values)
     shard = attention_case_shard(&c, 0, 1, DW_F16);
     for (int64_t h = 0; h < c.heads; h++) cuts[h] = (dw_tail_cut){.score = INFINITY};
     MUST(dw_pool_create(&pool, 2, 0, err));
-    MUST(dw_tail_create(&kept, dw_kernels_best(), pool, dw_shard_shape(shard), c.heads, &policy, err));
-    MUST(dw_tail_create(&fresh, dw_kernels_best(), pool, dw_shard_shape(shard), c.heads, &policy, err));
-    dw_tail_sum(kept, shard, 0, dw_visible_positions(512, 0), c.q, cuts, exponents, sums[0]);
+    MUST(dw_tail_create(&kept, dw_kernels_best(), pool, dw_shard_shape(shard), c.heads, err));
+    MUST(dw_tail_create(&fresh, dw_kernels_best(), pool, dw_shard_shape(shard), c.heads, err));
+    dw_tail_sum(kept, shard, 0, &policy, dw_visible_positions(512, 0), c.q, cuts, exponents, sums[0]);
     for (dw_pos p = 120; p < 140; p++) {
         for (int64_t g = 0; g < c.kv_heads; g++) dw_shard_put(shard, 0, g, p, row, row);
     }
     dw_tail_forget(kept, 0, 120, 20);
-    dw_tail_sum(kept, shard, 0, dw_visible_positions(512, 0), c.q, cuts, exponents, sums[1]);
-    dw_tail_sum(fresh, shard, 0, dw_visible_positions(512, 0), c.q, cuts, exponents, sums[2]);
+    dw_tail_sum(kept, shard, 0, &policy, dw_visible_positions(512, 0), c.q, cuts, exponents, sums[1]);
+    dw_tail_sum(fresh, shard, 0, &policy, dw_visible_positions(512, 0), c.q, cuts, exponents, sums[2]);
     cr_assert_neq(memcmp(sums[0], sums[1], sizeof sums[0]), 0, "the new rows weigh the same: the test proves nothing");
     cr_assert_eq(memcmp(sums[1], sums[2], sizeof sums[1]), 0);
     dw_tail_destroy(kept);
