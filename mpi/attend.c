@@ -39,6 +39,7 @@ struct dw_attention {
     int64_t plan_count;
     int64_t plan;           /* of sparse rows, now */
     dw_sparse_row **sparse; /* [plan_count] */
+    dw_screen *screen;      /* NULL: no plan uses it */
 
     /* The call at work, for pool tasks. */
     dw_attend_layer layer;
@@ -53,7 +54,11 @@ struct dw_attention {
 
 static dw_status create_plans(dw_attention *a, dw_error *err)
 {
-    const dw_sparse_row_parts parts = {a->transport, a->pool, a->kernels, a->shard};
+    const dw_shard_config *config = dw_shard_shape(a->shard);
+    int has_screen = 0;
+    for (int64_t i = 0; i < a->plan_count; i++) has_screen |= a->plans[i].has_screen;
+    if (has_screen) DW_TRY(dw_screen_create(&a->screen, a->kernels, config, err));
+    const dw_sparse_row_parts parts = {a->transport, a->pool, a->kernels, a->shard, a->screen};
     DW_TRY(DW_ALLOC(&a->sparse, a->plan_count, "attention", err));
     for (int64_t i = 0; i < a->plan_count; i++) {
         DW_TRY(dw_sparse_row_create(&a->sparse[i], &parts, a->heads, &a->plans[i], err));
@@ -108,6 +113,7 @@ void dw_attention_destroy(dw_attention *a)
     if (a == NULL) return;
     for (int64_t i = 0; a->sparse != NULL && i < a->plan_count; i++) dw_sparse_row_destroy(a->sparse[i]);
     dw_free(a->sparse);
+    dw_screen_destroy(a->screen);
     dw_scan_destroy(a->scan);
     dw_shard_destroy(a->shard);
     dw_free(a->gathered);
@@ -120,6 +126,11 @@ void dw_attention_destroy(dw_attention *a)
 dw_shard *dw_attention_shard(dw_attention *a)
 {
     return a->shard;
+}
+
+int64_t dw_attention_screen_bytes(const dw_attention *a)
+{
+    return a->screen == NULL ? 0 : dw_screen_bytes(dw_shard_shape(a->shard));
 }
 
 int64_t dw_attention_buffer_bytes(const dw_attention *a)
@@ -230,6 +241,7 @@ static dw_status exchange_rows(dw_attention *a, dw_error *err)
     for (int64_t i = 0; i < a->plan_count; i++) {
         dw_sparse_row_forget(a->sparse[i], a->layer.index, a->rows->first, a->rows->count);
     }
+    if (a->screen != NULL) dw_screen_forget(a->screen, a->layer.index, a->rows->first, a->rows->count);
     return DW_OK;
 }
 

@@ -60,6 +60,7 @@ void dw_attention_use_plan(dw_attention *attention, int64_t plan);
 
 /* Local. */
 dw_shard *dw_attention_shard(dw_attention *attention);
+int64_t dw_attention_screen_bytes(const dw_attention *attention);
 int64_t dw_attention_buffer_bytes(const dw_attention *attention);
 void dw_attention_times(const dw_attention *attention, dw_attend_times *times);
 

@@ -187,18 +187,30 @@ static dw_status sum_tail(dw_sparse_row *r, dw_error *err)
     return DW_OK;
 }
 
+static void count_reads(const dw_sparse_row *r, dw_omitted *omitted)
+{
+    char *at = r->proposal;
+    for (int64_t g = 0; g < r->kv_heads; g++) {
+        const dw_proposal section = dw_proposal_view(&r->shape, at);
+        dw_omitted_read(omitted, *section.key_bytes, dw_visible_count(r->visible) * r->head_dim, *section.survivors);
+        at += *section.bytes;
+    }
+}
+
 /* Propose, merge, attend over the merged set. */
 static dw_status attend_condensate(dw_sparse_row *r, float *out, dw_omitted *omitted, dw_error *err)
 {
     const int64_t layer = r->layer->index;
+    dw_screen *screen = r->plan->has_screen && !r->policy->has_tail ? r->with.screen : NULL;
     int64_t bytes;
     dw_proposal_shape_use(&r->shape, r->policy);
-    DW_TRY(dw_discover(r->discovery, r->with.shard, layer, r->policy, r->visible, r->q, r->proposal, &bytes, err));
+    DW_TRY(dw_discover(r->discovery, r->with.shard, screen, layer, r->policy, r->visible, r->q, r->proposal, &bytes, err));
     lap(r, &r->times->score);
     DW_TRY(dw_reduce(r->with.transport, r->proposal, &bytes, r->shape.capacity, r->theirs, dw_proposal_merge, &r->shape, err));
     lap(r, &r->times->reduce);
     if (r->policy->has_tail) DW_TRY(sum_tail(r, err));
     if (r->with.transport->rank != 0) return DW_OK;
+    count_reads(r, omitted);
     dw_sparse_attend(r->sparse, r->visible, r->q, r->layer->value_exponent, r->proposal,
                      r->policy->has_tail ? r->partials : NULL, out, r->omitted);
     for (int64_t h = 0; h < r->heads; h++) dw_omitted_add(omitted, r->omitted[h], r->position, layer, h);

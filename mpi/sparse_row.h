@@ -5,6 +5,7 @@
 
 #include "attention/omitted.h"
 #include "attention/policy.h"
+#include "cache/screen.h"
 #include "mpi/attend.h"
 
 typedef struct dw_sparse_row dw_sparse_row;
@@ -15,6 +16,7 @@ typedef struct {
     dw_pool *pool;
     const dw_kernels *kernels;
     const dw_shard *shard;
+    dw_screen *screen; /* NULL: no plan uses it */
 } dw_sparse_row_parts;
 
 /* Local. Buffers for the largest budgets of the plan, which is borrowed. */

@@ -1,11 +1,14 @@
-/* Condensate discovery on one rank: scores all keys of the shard that one row sees and proposes the best of them, with the
-   positions that are in every set, and the sum of all weights. Blocks that the row does not see are not read. Local. */
+/* Condensate discovery on one rank: finds the best of the keys of the shard that one row sees and proposes them, with the positions
+   that are in every set, and the mass of all keys. With a screen, whole blocks are scored approximately first, and only keys that
+   can be among the best by the certified bound are scored exactly: the best keys and their scores are the same, the mass is wider. Blocks
+   that the row does not see are not read. Local. */
 #ifndef DW_ATTENTION_DISCOVERY_H
 #define DW_ATTENTION_DISCOVERY_H
 
 #include "attention/proposal.h"
 #include "attention/visible.h"
 #include "base/pool.h"
+#include "cache/screen.h"
 
 typedef struct dw_discovery dw_discovery;
 
@@ -14,9 +17,9 @@ dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_
                               const dw_policy *policy, const dw_proposal_shape *shape, dw_error *err);
 void dw_discovery_destroy(dw_discovery *discovery);
 
-/* policy: of the layer (shape: dw_proposal_shape_use). q: [heads][head_dim] of the row that sees `visible`. message: shape->capacity bytes; *bytes: used. DW_RUNTIME when a score is
+/* screen: NULL: none. policy: of the layer (shape: dw_proposal_shape_use). q: [heads][head_dim] of the row that sees `visible`. message: shape->capacity bytes; *bytes: used. DW_RUNTIME when a score is
    not a number or out of range. */
-dw_status dw_discover(dw_discovery *discovery, const dw_shard *shard, int64_t layer, const dw_policy *policy,
+dw_status dw_discover(dw_discovery *discovery, const dw_shard *shard, dw_screen *screen, int64_t layer, const dw_policy *policy,
                       dw_visible visible, const float *q, void *message, int64_t *bytes, dw_error *err);
 
 #endif

@@ -13,6 +13,13 @@ void dw_omitted_count(dw_omitted *omitted, int64_t selected, int64_t visible)
     omitted->visible += visible;
 }
 
+void dw_omitted_read(dw_omitted *omitted, int64_t bytes, int64_t elements, int64_t survivors)
+{
+    omitted->key_bytes += bytes;
+    omitted->key_elements += elements;
+    omitted->survivors += survivors;
+}
+
 static void add(dw_omitted *omitted, dw_interval mass, int64_t position, int64_t layer, int64_t head)
 {
     if (omitted->count == 0 || mass.high > omitted->max_high) {

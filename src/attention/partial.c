@@ -53,6 +53,18 @@ void dw_partial_add(const dw_kernels *kernels, int64_t *partial, int64_t channel
                        shift);
 }
 
+void dw_partial_add_integer(int64_t *partial, int64_t p, int64_t y)
+{
+    const int64_t index = floor_div(p, LIMB_BITS);
+    const int64_t z = y * ((int64_t)1 << (p - index * LIMB_BITS));
+    int64_t *limb = partial + 1;
+    if (partial[0] == DW_PARTIAL_EMPTY || index > partial[0]) raise_top(partial, 1, index);
+    const int64_t slot = index - (partial[0] - 1); /* of limb `index` among J-1, J, J+1 */
+    if (slot < -1) return;
+    if (slot >= 0) limb[slot] += z & (((int64_t)1 << LIMB_BITS) - 1);
+    limb[slot + 1] += z >> LIMB_BITS; /* arithmetic: floor */
+}
+
 void dw_partial_merge(int64_t *mine, const int64_t *theirs, int64_t channels)
 {
     int64_t *limb = mine + 1;

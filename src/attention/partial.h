@@ -29,6 +29,9 @@ void dw_partial_clear(int64_t *partial, int64_t channels);
 void dw_partial_add(const dw_kernels *kernels, int64_t *partial, int64_t channels, int32_t exponent, const float *values,
                     float weight, int v);
 
+/* Adds the whole number y, |y| < 2^35, times 2^p to a partial of one sum. */
+void dw_partial_add_integer(int64_t *partial, int64_t p, int64_t y);
+
 /* mine += theirs. Both have `channels` sums. */
 void dw_partial_merge(int64_t *mine, const int64_t *theirs, int64_t channels);
 

@@ -32,6 +32,7 @@ typedef struct {
     int64_t pillar;      /* layer l uses the selection of layer l / pillar * pillar; 1: each its own */
     int64_t reuse;       /* a selection serves positions with the same position / reuse; 1: each row its own */
     dw_selector selector;
+    int has_screen; /* the best keys are found by the int8 screen: the same sets, fewer bytes, wider omitted mass; not with a tail */
 } dw_policy_plan;
 
 static inline const dw_policy *dw_plan_layer(const dw_policy_plan *plan, int64_t layer)

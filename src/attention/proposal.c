@@ -6,11 +6,11 @@
 #include "base/integers.h"
 #include "base/memory.h"
 
-enum { HEADER_WORDS = 4, WORD = 8 };
+enum { HEADER_WORDS = 6, WORD = 8 };
 
 static int64_t section_bytes(const dw_proposal_shape *shape, int64_t forced, int64_t top_total, int64_t values)
 {
-    return WORD * (HEADER_WORDS + shape->group * (DW_MASS_WORDS + 1)) + WORD * forced +
+    return WORD * (HEADER_WORDS + shape->group * (DW_OUTSIDE_WORDS + 1)) + WORD * forced +
            dw_round_up(shape->group * forced * (int64_t)sizeof(float), WORD) + top_total * (int64_t)sizeof(dw_candidate) +
            WORD * values + values * shape->value_stride;
 }
@@ -60,12 +60,16 @@ void dw_proposal_shape_free(dw_proposal_shape *shape)
 dw_proposal dw_proposal_view(const dw_proposal_shape *shape, void *section)
 {
     int64_t *word = section;
-    dw_proposal view = {
-        .bytes = word, .forced_count = word + 1, .value_count = word + 2, .key_norm = (double *)(void *)(word + 3)};
+    dw_proposal view = {.bytes = word,
+                        .forced_count = word + 1,
+                        .value_count = word + 2,
+                        .key_norm = (double *)(void *)(word + 3),
+                        .key_bytes = word + 4,
+                        .survivors = word + 5};
     int64_t top_total = 0;
     char *at;
     view.mass = word + HEADER_WORDS;
-    view.top_count = view.mass + shape->group * DW_MASS_WORDS;
+    view.top_count = view.mass + shape->group * DW_OUTSIDE_WORDS;
     for (int64_t i = 0; i < shape->group; i++) top_total += view.top_count[i];
     view.forced = view.top_count + shape->group;
     view.forced_scores = (float *)(void *)(view.forced + *view.forced_count);
@@ -76,13 +80,18 @@ dw_proposal dw_proposal_view(const dw_proposal_shape *shape, void *section)
     return view;
 }
 
+int64_t *dw_proposal_counts(const dw_proposal_shape *shape, void *section)
+{
+    return (int64_t *)section + HEADER_WORDS + shape->group * DW_OUTSIDE_WORDS;
+}
+
 dw_proposal dw_proposal_begin(const dw_proposal_shape *shape, void *section, int64_t forced_count, const int64_t *top_count,
                               int64_t value_count)
 {
     int64_t *word = section;
     int64_t top_total = 0;
     for (int64_t i = 0; i < shape->group; i++) {
-        word[HEADER_WORDS + shape->group * DW_MASS_WORDS + i] = top_count[i];
+        dw_proposal_counts(shape, section)[i] = top_count[i];
         top_total += top_count[i];
     }
     word[0] = section_bytes(shape, forced_count, top_total, value_count);
@@ -189,16 +198,18 @@ static int64_t merge_section(const dw_proposal_shape *shape, int64_t kv_head, co
     const dw_candidate *top_b = b->top;
     dw_candidate *top;
     dw_proposal out;
-    int64_t *counts = (int64_t *)section + HEADER_WORDS + shape->group * DW_MASS_WORDS; /* where begin wants them anyway */
+    int64_t *counts = dw_proposal_counts(shape, section); /* where begin wants them anyway */
     int64_t values;
     for (int64_t g = 0; g < shape->group; g++) counts[g] = dw_smaller(limit[g], a->top_count[g] + b->top_count[g]);
     out = dw_proposal_begin(shape, section, *a->forced_count + *b->forced_count, counts, 0);
     *out.key_norm = *a->key_norm > *b->key_norm ? *a->key_norm : *b->key_norm;
-    memcpy(out.mass, a->mass, (size_t)(shape->group * DW_MASS_WORDS) * sizeof *out.mass);
+    *out.key_bytes = *a->key_bytes + *b->key_bytes;
+    *out.survivors = *a->survivors + *b->survivors;
+    memcpy(out.mass, a->mass, (size_t)(shape->group * DW_OUTSIDE_WORDS) * sizeof *out.mass);
     merge_forced(shape, a, b, &out);
     top = out.top;
     for (int64_t g = 0; g < shape->group; g++) {
-        dw_partial_merge(out.mass + g * DW_MASS_WORDS, b->mass + g * DW_MASS_WORDS, 1);
+        dw_outside_merge(out.mass + g * DW_OUTSIDE_WORDS, b->mass + g * DW_OUTSIDE_WORDS);
         merge_top(top, counts[g], top_a, a->top_count[g], top_b, b->top_count[g]);
         top += counts[g];
         top_a += a->top_count[g];

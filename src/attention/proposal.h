@@ -1,11 +1,11 @@
 /* What a rank proposes for one sparse row: a message of flat memory, one section per KV head. A section holds, for the G query
-   heads of the group, the sum of weights over all keys of the ranks merged so far, their best keys, the positions that are in
-   every set (anchor and window), and the V row of each position named, once per KV head. Merging is associative and
+   heads of the group, the mass of all keys of the ranks merged so far that are not forced, their best keys, the forced positions,
+   which are in every set (anchor and window), and the V row of each position named, once per KV head. Merging is associative and
    commutative: the result names the same positions with the same scores whatever the order. Local. */
 #ifndef DW_ATTENTION_PROPOSAL_H
 #define DW_ATTENTION_PROPOSAL_H
 
-#include "attention/partial.h"
+#include "attention/outside.h"
 #include "attention/policy.h"
 #include "cache/shard.h"
 
@@ -13,7 +13,7 @@
 typedef struct {
     dw_pos position;
     float score;
-    float unused; /* 0: no byte of a message is undefined */
+    dw_counted counted; /* how it is a part of the section's mass; not if it is a forced position */
 } dw_candidate;
 
 static inline int dw_candidate_better(const dw_candidate *a, const dw_candidate *b)
@@ -21,15 +21,15 @@ static inline int dw_candidate_better(const dw_candidate *a, const dw_candidate 
     return a->score > b->score || (a->score == b->score && a->position < b->position);
 }
 
-enum { DW_MASS_WORDS = 4 }; /* dw_partial_words(1) */
-
 /* View of one section; the arrays point into the message. */
 typedef struct {
     int64_t *bytes;          /* length of the section */
     int64_t *forced_count;   /* positions of anchor and window on these ranks */
     int64_t *value_count;    /* V rows */
     double *key_norm;        /* largest |K|_2 among visible keys, upper bound */
-    int64_t *mass;           /* [G][DW_MASS_WORDS] partial sums of weights over all visible keys */
+    int64_t *key_bytes;      /* that were read to find the best keys */
+    int64_t *survivors;      /* keys that were scored again exactly, over all heads */
+    int64_t *mass;           /* [G][DW_OUTSIDE_WORDS] of all visible keys but the forced ones (attention/outside.h) */
     int64_t *top_count;      /* [G] */
     dw_pos *forced;          /* [forced_count] ascending */
     float *forced_scores;    /* [G][forced_count] */
@@ -61,6 +61,9 @@ void dw_proposal_shape_use(const dw_proposal_shape *shape, const dw_policy *poli
 
 /* Pointers into the section that starts at `section`, whose counts are already written there. */
 dw_proposal dw_proposal_view(const dw_proposal_shape *shape, void *section);
+
+/* Where the counts of best keys of a section are, [G]. */
+int64_t *dw_proposal_counts(const dw_proposal_shape *shape, void *section);
 
 /* Starts a section with these counts (top_count: [G]) at `section` and returns its view; everything but the counts is still
    undefined. */

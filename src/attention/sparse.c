@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/partial.h"
 #include "attention/scan.h"
 #include "base/memory.h"
 
@@ -132,21 +133,46 @@ static void add_block(const dw_sparse *sparse, const scratch *s, const dw_propos
     dw_partial_add(sparse->kernels, s->partial, sparse->head_dim + 1, exponent, s->o, sum, value_exponent);
 }
 
+static int is_forced(const dw_proposal *section, dw_pos position)
+{
+    const int64_t count = *section->forced_count;
+    int64_t low = 0;
+    int64_t high = count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (section->forced[middle] < position) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < count && section->forced[low] == position;
+}
+
+/* The mass of all keys that are not forced, less the best keys. kept: partial sums of the set. */
 static dw_interval omitted_mass(const dw_sparse *sparse, const dw_proposal *section, int64_t i, const float *q,
                                 const int64_t *kept, int64_t set_size)
 {
     const int64_t d = sparse->head_dim;
-    int64_t all_exponent;
+    const dw_candidate *top = section->top;
+    int64_t outside[DW_OUTSIDE_WORDS];
     int64_t kept_exponent;
-    const double all = dw_partial_mass(section->mass + i * DW_MASS_WORDS, 1, &all_exponent);
     const double kept_mass = dw_partial_mass(kept, d + 1, &kept_exponent);
-    const int64_t difference = kept_exponent - all_exponent;
     double norm = 0.0;
     if (set_size == dw_visible_count(sparse->visible)) return (dw_interval){0.0, 0.0};
+    for (int64_t other = 0; other < i; other++) top += section->top_count[other];
+    memcpy(outside, section->mass + i * DW_OUTSIDE_WORDS, sizeof outside);
+    for (int64_t n = 0; n < section->top_count[i]; n++) {
+        const dw_counted *counted = &top[n].counted;
+        float weight = fmaf(counted->score, sparse->scale, -(float)counted->exponent);
+        if (is_forced(section, top[n].position)) continue;
+        sparse->kernels->exp2(&weight, &weight, 1);
+        dw_outside_remove(outside, counted, weight);
+    }
     for (int64_t c = 0; c < d; c++) norm += (double)q[c] * (double)q[c];
-    return dw_omitted_interval(difference < -1000 ? 0.0 : ldexp(kept_mass, (int)difference) / all,
-                               dw_score_error_bits(sqrt(norm), *section->key_norm, (double)sparse->scale, d),
-                               dw_visible_block_count(sparse->visible));
+    return dw_outside_share(outside, kept_mass, kept_exponent,
+                            dw_score_error_bits(sqrt(norm), *section->key_norm, (double)sparse->scale, d),
+                            dw_visible_block_count(sparse->visible));
 }
 
 static void head_task(void *context, int64_t head, int thread)

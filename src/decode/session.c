@@ -242,6 +242,7 @@ static dw_status gather_memory(dw_session *s, dw_rank_memory *memory, dw_error *
                            .threads = dw_pool_threads(s->pool),
                            .weights = dw_model_weight_bytes(s->model),
                            .kv = dw_shard_bytes(shape),
+                           .screen = dw_attention_screen_bytes(s->attention),
                            .buffers = dw_attention_buffer_bytes(s->attention) + dw_forward_buffer_bytes(s->forward),
                            .peak_rss = dw_memory_peak()};
     snprintf(mine.kernels, sizeof mine.kernels, "%s", s->kernels->name);

@@ -189,6 +189,28 @@ static int64_t run_weights(const dw_kernels *k, const bench *b, dw_type type, fl
     return (int64_t)MASKS * EACH;
 }
 
+/* The screen: a query against a block, and keys that are left. b->stored: any bytes; scales and lowest numbers are halves of floats. */
+static int64_t run_screen(const dw_kernels *k, const bench *b, dw_type type, float *out)
+{
+    enum { CHANNELS = 80, KEYS = 11 };
+    uint16_t scale[CHANNELS];
+    uint16_t lowest[CHANNELS];
+    int16_t number[CHANNELS];
+    dw_screen_query query;
+    (void)type;
+    for (int c = 0; c < CHANNELS; c++) {
+        scale[c] = (uint16_t)(c % 7 == 0 ? 0 : dw_bf16_of_f32(fabsf(b->matrix[c])));
+        lowest[c] = dw_bf16_of_f32(b->matrix[CHANNELS + c] * 3.0f);
+    }
+    query = k->screen_query(number, b->x, scale, lowest, CHANNELS);
+    k->screen_scores(out, &query, number, b->stored, CHANNELS);
+    memcpy(out + DW_BLOCK, &query, sizeof query);
+    memcpy(out + DW_BLOCK + 5, number, sizeof number);
+    k->key_scores(out + DW_BLOCK + 45, b->x, b->matrix, CHANNELS, KEYS, HEAD_DIM);
+    return DW_BLOCK + 45 + KEYS;
+}
+_Static_assert(sizeof(dw_screen_query) == 5 * sizeof(float), "run_screen copies it");
+
 /* Onto limbs that are not zero; with the low ones and without. */
 static int64_t run_add_limbs(const dw_kernels *k, const bench *b, dw_type type, float *out)
 {
@@ -250,8 +272,8 @@ static const struct {
     slot *run;
 } typed[] = {{"linear", run_linear}, {"dequantize", run_dequantize}, {"scores", run_scores}, {"values", run_values}},
   untyped[] = {{"linear_tile", run_linear_tile}, {"exp2", run_exp2},       {"silu", run_silu},           {"gelu", run_gelu},
-               {"gelu_tanh", run_gelu_tanh},     {"weights", run_weights}, {"add_limbs", run_add_limbs}, {"vector", run_vector},
-               {"numbers", run_numbers}};
+               {"gelu_tanh", run_gelu_tanh},     {"weights", run_weights}, {"add_limbs", run_add_limbs}, {"screen", run_screen},
+               {"vector", run_vector},           {"numbers", run_numbers}};
 enum { TYPED = sizeof typed / sizeof typed[0], UNTYPED = sizeof untyped / sizeof untyped[0] };
 
 static int has_slot(slot *run, dw_type type)

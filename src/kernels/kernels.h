@@ -23,6 +23,15 @@ static inline int64_t dw_padded(int64_t inputs)
     return (inputs + DW_LANES - 1) / DW_LANES * DW_LANES;
 }
 
+/* A query against one block of the int8 screen (cache/screen.h), in whole numbers of `unit`. */
+typedef struct {
+    float largest; /* largest |p[c]|, p[c] = q[c] * scale[c] */
+    float unit;    /* largest / 32000; 0 when largest < 1e-30: then all numbers are 0 */
+    float squares; /* sum of (p[c] / unit)^2 */
+    float offset;  /* q . (lowest + 128 scale) */
+    int32_t sum;   /* of the numbers */
+} dw_screen_query;
+
 typedef struct dw_kernels {
     const char *name; /* "scalar", "avx2", "avx512" */
 
@@ -65,6 +74,17 @@ typedef struct dw_kernels {
     /* out[i * d + c] = sum over the keys j of the block, in order, of w[i * DW_BLOCK + j] * V[j][c]: one FMA chain from +0.
        v: one block [DW_BLOCK][d] of the type of the slot. Keys outside first..last (0..63) have weight +0 in every row. */
     void (*values[DW_TYPE_COUNT])(float *out, const float *w, int n, const void *v, int d, int first, int last);
+
+    /* number[c] = rint(p[c] * (32000 / largest)) for c < n, n a multiple of DW_LANES; scale and lowest are bfloat16. The sums of
+       squares and of the offset run in 16 lanes of FMAs, then halves. Returns the rest. */
+    dw_screen_query (*screen_query)(int16_t *number, const float *q, const uint16_t *scale, const uint16_t *lowest, int n);
+
+    /* out[j] = fma(unit, float(sum over c of number[c] * (codes - 128)), offset) for the 64 keys of a block. codes: [n / 4][64][4],
+       n a multiple of DW_LANES, at most DW_MAX_HEAD_DIM. The sum is exact. */
+    void (*screen_scores)(float *out, const dw_screen_query *query, const int16_t *number, const uint8_t *codes, int n);
+
+    /* out[i] = q . row i, one FMA chain from +0 in channel order (the bits of scores[]); rows: [n] of d floats, `stride` apart. */
+    void (*key_scores)(float *out, const float *q, const float *rows, int64_t stride, int n, int d);
 
     /* Adds rint(o[c] * scale) << shift, split at 28 bits, to low[c] (its low 28 bits, >= 0) and high[c] (the rest, floor).
        scale is a power of two, |o[c] * scale| < 2^35, 0 <= shift < 28; low may be NULL (dropped). See attention/partial.h. */

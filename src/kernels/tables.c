@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 #include "kernels/linear_kernels.h"
 #include "kernels/math_kernels.h"
+#include "kernels/screen_kernels.h"
 
 #define LINEAR(TYPE, type, isa) [DW_##TYPE] = dw_linear_##type##_##isa,
 #define DEQUANTIZE(TYPE, type, isa) [DW_##TYPE] = dw_dequantize_##type##_##isa,
@@ -19,6 +20,7 @@
         .scores = {[DW_F32] = dw_scores_f32_##isa, [DW_F16] = dw_scores_f16_##isa, [DW_BF16] = dw_scores_bf16_##isa},          \
         .weights = dw_weights_##isa,                                                                                           \
         .values = {[DW_F32] = dw_values_f32_##isa, [DW_F16] = dw_values_f16_##isa, [DW_BF16] = dw_values_bf16_##isa},          \
+        .screen_query = dw_screen_query_##isa, .screen_scores = dw_screen_scores_##isa, .key_scores = dw_key_scores_##isa,     \
         .add_limbs = dw_add_limbs_##isa,                                                                                       \
     }
 

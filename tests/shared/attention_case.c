@@ -200,15 +200,18 @@ void *attention_case_proposals(const attention_case *c, const dw_kernels *kernel
     for (int i = 0; i < ranks; i++) {
         dw_shard *shard = attention_case_shard(c, backwards ? ranks - 1 - i : i, ranks, type);
         dw_discovery *discovery;
+        dw_screen *screen = NULL;
         int64_t bytes;
+        if (c->has_screen) MUST(dw_screen_create(&screen, kernels, dw_shard_shape(shard), err));
         MUST(dw_discovery_create(&discovery, kernels, pool, dw_shard_shape(shard), policy, shape, err));
-        MUST(dw_discover(discovery, shard, 0, policy, visible, c->q, i == 0 ? sum : one, &bytes, err));
+        MUST(dw_discover(discovery, shard, screen, 0, policy, visible, c->q, i == 0 ? sum : one, &bytes, err));
         if (i == 0) {
             sum_bytes = bytes;
         } else {
             MUST(dw_proposal_merge(shape, sum, &sum_bytes, shape->capacity, one, bytes, err));
         }
         dw_discovery_destroy(discovery);
+        dw_screen_destroy(screen);
         dw_shard_destroy(shard);
     }
     dw_pool_destroy(pool);

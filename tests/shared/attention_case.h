@@ -18,6 +18,7 @@ typedef struct {
     float *k;               /* [kv_heads][n][d] */
     float *v;               /* [kv_heads][n][d] */
     int64_t window;         /* positions that the row sees; 0: all */
+    int has_screen;         /* sparse rows find their best keys by the screen */
     int32_t value_exponent; /* |v| <= 2^value_exponent */
     float value_amplitude;
     json_t *expected; /* borrowed */

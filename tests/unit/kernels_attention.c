@@ -236,3 +236,73 @@ Test(kernels_attention, limbs_are_the_same_integers)
         cr_assert(l >= 0 && l < 1 << 28);
     }
 }
+
+/* Codes at both ends, scales of 0, queries of 0 and tiny ones. */
+Test(kernels_attention, the_screen_has_the_definitions_bits)
+{
+    static uint8_t codes[DW_BLOCK * MAX_D];
+    static float q[MAX_D], rows[MAX_ROWS * MAX_D];
+    static const float amplitudes[] = {4.0f, 0.0f, 1e-34f, 1e9f};
+    static const int channels[] = {16, 32, 64, 80, 128, 160};
+    const dw_kernels *list[2];
+    const int count = others(list);
+    for (int i = 0; i < 6 * 4 * 10; i++) {
+        const int n = channels[i % 6];
+        uint16_t scale[MAX_D], lowest[MAX_D];
+        int16_t want_number[MAX_D + GUARD], got_number[MAX_D + GUARD];
+        float want[DW_BLOCK + GUARD], got[DW_BLOCK + GUARD];
+        dw_screen_query want_query, got_query;
+        for (int j = 0; j < DW_BLOCK * n; j++) codes[j] = (uint8_t)(i % 3 == 0 ? (next_bits() & 1) * 255 : next_bits());
+        for (int c = 0; c < n; c++) {
+            q[c] = next_float(amplitudes[i / 6 % 4]);
+            scale[c] = dw_bf16_of_f32(next_bits() % 5 == 0 ? 0.0f : fabsf(next_float(0.1f)));
+            lowest[c] = dw_bf16_of_f32(next_float(i % 2 ? 3.0f : 300.0f));
+        }
+        memset(want, 0xA5, sizeof want);
+        memset(want_number, 0xA5, sizeof want_number);
+        want_query = dw_kernels_scalar.screen_query(want_number, q, scale, lowest, n);
+        dw_kernels_scalar.screen_scores(want, &want_query, want_number, codes, n);
+        cr_assert(isfinite(want[DW_BLOCK - 1]));
+        for (int k = 0; k < count; k++) {
+            memset(got, 0xA5, sizeof got);
+            memset(got_number, 0xA5, sizeof got_number);
+            got_query = list[k]->screen_query(got_number, q, scale, lowest, n);
+            cr_assert(memcmp(&want_query, &got_query, sizeof got_query) == 0, "screen_query of %s, %d channels", list[k]->name, n);
+            cr_assert(memcmp(want_number, got_number, sizeof got_number) == 0, "numbers of %s, %d channels", list[k]->name, n);
+            list[k]->screen_scores(got, &got_query, got_number, codes, n);
+            expect_same(want, got, DW_BLOCK + GUARD, "screen_scores", list[k], n, 1);
+        }
+    }
+    for (int j = 0; j < MAX_ROWS * MAX_D; j++) rows[j] = next_float(4.0f);
+    for (int rows_count = 1; rows_count <= MAX_ROWS; rows_count++) {
+        float want[MAX_ROWS + GUARD], got[MAX_ROWS + GUARD];
+        memset(want, 0xA5, sizeof want);
+        memset(got, 0xA5, sizeof got);
+        dw_kernels_scalar.key_scores(want, q, rows, MAX_D, rows_count, 77);
+        for (int k = 0; k < count; k++) {
+            list[k]->key_scores(got, q, rows, MAX_D, rows_count, 77);
+            expect_same(want, got, MAX_ROWS + GUARD, "key_scores", list[k], 77, rows_count);
+        }
+    }
+}
+
+/* The largest sum that there can be does not overflow. */
+Test(kernels_attention, the_screens_sums_reach_their_ends)
+{
+    static uint8_t codes[DW_BLOCK * DW_MAX_HEAD_DIM];
+    int16_t number[DW_MAX_HEAD_DIM];
+    float want[DW_BLOCK], got[DW_BLOCK];
+    const dw_kernels *list[2];
+    const int count = others(list);
+    for (int sign = -1; sign <= 1; sign += 2) {
+        const dw_screen_query query = {.unit = 1.0f, .sum = DW_MAX_HEAD_DIM * 32000 * sign};
+        for (int c = 0; c < DW_MAX_HEAD_DIM; c++) number[c] = (int16_t)(32000 * sign);
+        memset(codes, 0, sizeof codes);
+        dw_kernels_scalar.screen_scores(want, &query, number, codes, DW_MAX_HEAD_DIM);
+        cr_assert_eq(want[5], -128.0f * 32000.0f * (float)DW_MAX_HEAD_DIM * (float)sign);
+        for (int k = 0; k < count; k++) {
+            list[k]->screen_scores(got, &query, number, codes, DW_MAX_HEAD_DIM);
+            expect_same(want, got, DW_BLOCK, "screen_scores", list[k], DW_MAX_HEAD_DIM, 1);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+#include "attention/outside.h"
+
+#include <math.h>
+
+#include "attention/partial.h"
+#include "base/precise.h"
+#include "kernels/kernels.h"
+
+enum { UNIT_BITS = 24, WORDS = DW_OUTSIDE_WORDS / 2 };
+
+void dw_outside_clear(int64_t *outside)
+{
+    dw_partial_clear(outside, 1);
+    dw_partial_clear(outside + WORDS, 1);
+}
+
+void dw_outside_merge(int64_t *mine, const int64_t *theirs)
+{
+    dw_partial_merge(mine, theirs, 1);
+    dw_partial_merge(mine + WORDS, theirs + WORDS, 1);
+}
+
+int64_t dw_outside_units(const float *weights, uint64_t mask)
+{
+    int32_t sum = 0; /* at most 64 * 2^24 */
+    if (mask == UINT64_MAX) {
+        for (int j = 0; j < DW_BLOCK; j++) sum += (int32_t)(weights[j] * 0x1p24f); /* vectorised */
+        return sum;
+    }
+    for (int j = 0; j < DW_BLOCK; j++) sum += (mask >> j & 1) != 0 ? (int32_t)(weights[j] * 0x1p24f) : 0;
+    return sum;
+}
+
+/* For 0 <= f <= 1: 2^f <= 1 + 0.6932 f + 0.3069 f^2 (f^k <= f^2 in the series), 2^-f >= 1 - 0.6932 f + 0.18 f^2 (the series up to
+   f^3 is below 2^-f, and 0.2402 - 0.0556 f > 0.18). */
+static double at_most(double units, double f)
+{
+    return units * (1.0 + 0.6932 * f + 0.3069 * f * f);
+}
+
+static double at_least(double units, double f)
+{
+    return units * (1.0 - 0.6932 * f + 0.18 * f * f);
+}
+
+/* sign: 1 adds, -1 takes away. low, high: ends of the units without the error of the scores. */
+static void add(int64_t *outside, int32_t exponent, int64_t low, int64_t high, float bits, int sign)
+{
+    const double error = fmin((double)bits, 0x1p30);
+    const double whole = floor(error);
+    const int64_t most = (int64_t)ceil(at_most((double)high, error - whole));
+    const int64_t least = (int64_t)floor(at_least((double)low, error - whole));
+    dw_partial_add_integer(outside, exponent - (int64_t)whole - UNIT_BITS, sign * least);
+    dw_partial_add_integer(outside + WORDS, exponent + (int64_t)whole - UNIT_BITS, sign * most);
+}
+
+void dw_outside_add(int64_t *outside, int32_t exponent, int64_t units, float bits)
+{
+    add(outside, exponent, units, units + DW_BLOCK, bits, 1);
+}
+
+void dw_outside_remove(int64_t *outside, const dw_counted *counted, float weight)
+{
+    const int64_t units = (int64_t)(weight * 0x1p24f);
+    const double error = fmin((double)counted->bits, 0x1p30);
+    const double whole = floor(error);
+    /* Of the low end at least what this key gave to it, of the high end at most. */
+    dw_partial_add_integer(outside, counted->exponent - (int64_t)whole - UNIT_BITS,
+                           -(int64_t)ceil(at_least((double)(units + 1), error - whole)));
+    dw_partial_add_integer(outside + WORDS, counted->exponent + (int64_t)whole - UNIT_BITS,
+                           -(int64_t)floor(at_most((double)units, error - whole)));
+}
+
+/* outside / (outside + kept) */
+static double share(const int64_t *partial, double kept, int64_t kept_exponent)
+{
+    int64_t exponent;
+    double mass;
+    double ratio;
+    if (partial[0] == DW_PARTIAL_EMPTY) return 0.0;
+    mass = dw_partial_mass(partial, 1, &exponent);
+    if (mass <= 0.0) return 0.0;
+    if (exponent - kept_exponent > 900) return 1.0;
+    ratio = exponent - kept_exponent < -1000 ? 0.0 : ldexp(mass, (int)(exponent - kept_exponent)) / kept;
+    return ratio / (1.0 + ratio);
+}
+
+/* The share s with the outside 2^bits times as heavy. */
+static double tilt(double s, double bits)
+{
+    const double factor = dw_exp(fmax(-200.0, fmin(200.0, bits)) * 0.69314718055994530942);
+    return s * factor / (s * factor + (1.0 - s));
+}
+
+dw_interval dw_outside_share(const int64_t *outside, double kept, int64_t kept_exponent, double kept_bits, int64_t blocks)
+{
+    /* The kept sum: roundings of 2^x and of block sums (40 u), and of the integers, half a unit of 2^-28 a block against a sum of at
+       least 2^-1; as bits, a little more. */
+    const double bits = kept_bits + DW_WEIGHT_BITS + 2.0 * (double)blocks * 0x1p-27;
+    const double dropped = (double)blocks * 0x1p-50; /* limbs below those that are kept */
+    return (dw_interval){tilt(share(outside, kept, kept_exponent), -bits),
+                         fmin(1.0, tilt(share(outside + WORDS, kept, kept_exponent), bits) + dropped)};
+}
