@@ -17,7 +17,7 @@ DW_CFLAGS := -std=gnu11 -ffp-contract=off -fno-math-errno -fno-strict-aliasing -
 	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Wvla -Werror=implicit \
 	-I. -Isrc -DDW_VERSION='"$(VERSION)"'
 MPI_CFLAGS = $(shell mpicc --showme:compile)
-LDLIBS = $(shell mpicc --showme:link) $(shell pkg-config --libs jansson libpcre2-8 libutf8proc) -lm -pthread
+LDLIBS = $(shell mpicc --showme:link) $(shell pkg-config --libs jansson libpcre2-8 libutf8proc yaml-0.1) -lm -pthread
 ifneq ($(SANITIZE),)
 BUILD := build/$(subst $(comma),-,$(SANITIZE))
 DW_CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
@@ -52,6 +52,7 @@ $(BUILD)/libdewpoint.a: $(LIBRARY)
 # Instruction sets by file name.
 $(BUILD)/%_avx2.o $(BUILD)/%_avx2.tidy: ISA_CFLAGS := -mavx2 -mfma -mf16c
 $(BUILD)/%_avx512.o $(BUILD)/%_avx512.tidy: ISA_CFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c
+$(BUILD)/%_avx512vnni.o $(BUILD)/%_avx512vnni.tidy: ISA_CFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c
 $(BUILD)/mpi/%.o $(BUILD)/mpi/%.tidy: ISA_CFLAGS = $(MPI_CFLAGS)
 
 $(BUILD)/%.o: %.c

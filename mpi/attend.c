@@ -56,7 +56,7 @@ static dw_status create_plans(dw_attention *a, dw_error *err)
 {
     const dw_shard_config *config = dw_shard_shape(a->shard);
     int has_screen = 0;
-    for (int64_t i = 0; i < a->plan_count; i++) has_screen |= a->plans[i].has_screen;
+    for (int64_t i = 0; i < a->plan_count; i++) has_screen |= a->plans[i].screen_from <= config->context;
     if (has_screen) DW_TRY(dw_screen_create(&a->screen, a->kernels, config, err));
     const dw_sparse_row_parts parts = {a->transport, a->pool, a->kernels, a->shard, a->screen};
     DW_TRY(DW_ALLOC(&a->sparse, a->plan_count, "attention", err));

@@ -1,7 +1,9 @@
 #include "mpi/sparse_row.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "attention/block_selector.h"
 #include "attention/discovery.h"
 #include "attention/mass.h"
 #include "attention/partial.h"
@@ -13,12 +15,20 @@
 #include "mpi/collective.h"
 #include "mpi/partials.h"
 
+/* What a pillar layer selected, on every rank. */
+typedef struct {
+    dw_pos chosen_at; /* position of the row it was chosen for; -1: none */
+    int64_t *count;   /* [heads] */
+    dw_pos *position; /* [heads][keys] */
+} kept_selection;
+
 struct dw_sparse_row {
     dw_sparse_row_parts with;
     const dw_policy_plan *plan;
     int64_t heads;
     int64_t kv_heads;
     int64_t head_dim;
+    int64_t layers;
     int64_t partial_bytes; /* of [heads] partial sums */
     int64_t bytes;         /* of all buffers */
     void *theirs;          /* a message of another rank */
@@ -32,6 +42,15 @@ struct dw_sparse_row {
     dw_interval *omitted; /* [heads] */
     dw_tail *tail;        /* NULL: no layer has one; with [heads]: */
     dw_tail_cut *cuts;
+
+    int has_screen;
+    int is_shared;             /* selections serve other layers or rows, or are made by blocks; with it: */
+    int64_t keys;              /* positions of one head in a selection, at most */
+    kept_selection *kept;      /* [layers] of pillar layers */
+    int64_t *travelling;       /* [heads][1 + keys] a selection on its way: counts and positions */
+    int64_t *exact_mass;       /* [heads][DW_OUTSIDE_WORDS] of the audit */
+    dw_block_selector *blocks; /* NULL: selections are by token */
+    char *block_message;       /* dw_block_selector_capacity */
 
     dw_mass *mass; /* NULL: no layer is of mode mass; with [heads]: */
     dw_histogram *histograms;
@@ -70,16 +89,47 @@ static int has_mode(const dw_policy_plan *plan, dw_attention_mode mode)
     return 0;
 }
 
+static dw_status create_kept(dw_sparse_row *r, int64_t layers, dw_error *err)
+{
+    DW_TRY(DW_ALLOC(&r->kept, layers, "selections", err));
+    for (int64_t l = 0; l < layers; l++) {
+        r->kept[l].chosen_at = -1;
+        if (l % r->plan->pillar != 0 || dw_plan_layer(r->plan, l)->mode != DW_CONDENSATE) continue;
+        DW_TRY(DW_ALLOC(&r->kept[l].count, r->heads, "selections", err));
+        DW_TRY(DW_ALLOC(&r->kept[l].position, r->heads * r->keys, "selections", err));
+    }
+    return DW_OK;
+}
+
+/* What selections need that are kept, or made by blocks. */
+static dw_status create_shared(dw_sparse_row *r, const dw_shard_config *config, dw_error *err)
+{
+    const dw_policy_plan *plan = r->plan;
+    r->is_shared = plan->pillar > 1 || plan->reuse > 1 || plan->selector == DW_SELECT_BLOCKS;
+    if (!r->is_shared) return DW_OK;
+    r->keys = r->shape.keys;
+    r->layers = config->layers;
+    DW_TRY(create_kept(r, config->layers, err));
+    DW_TRY(DW_ALLOC(&r->travelling, r->heads * (1 + r->keys), "selections", err));
+    DW_TRY(DW_ALLOC(&r->exact_mass, r->heads * DW_OUTSIDE_WORDS, "selections", err));
+    r->bytes += (config->layers / plan->pillar + 3) * r->heads * (1 + r->keys) * (int64_t)sizeof(dw_pos);
+    if (plan->selector != DW_SELECT_BLOCKS) return DW_OK;
+    DW_TRY(dw_block_selector_create(&r->blocks, r->with.kernels, r->with.pool, config, &r->shape, err));
+    return dw_alloc_bytes((void **)&r->block_message, dw_block_selector_capacity(r->blocks), 1, "selections", err);
+}
+
 static dw_status create_condensate(dw_sparse_row *r, const dw_shard_config *config, dw_error *err)
 {
     const dw_policy largest = largest_budgets(r->plan);
     r->has_condensate = 1;
+    r->has_screen = r->plan->screen_from <= config->context;
     DW_TRY(dw_proposal_shape_create(&r->shape, config, r->heads, &largest, err));
     DW_TRY(dw_discovery_create(&r->discovery, r->with.kernels, r->with.pool, config, &largest, &r->shape, err));
     DW_TRY(dw_sparse_create(&r->sparse, r->with.kernels, r->with.pool, config, &r->shape, err));
     DW_TRY(dw_alloc_bytes(&r->proposal, r->shape.capacity, 1, "proposal buffer", err));
     DW_TRY(DW_ALLOC(&r->omitted, r->heads, "proposal buffer", err));
     r->bytes += 2 * r->shape.capacity;
+    DW_TRY(create_shared(r, config, err));
     if (!largest.has_tail) return DW_OK;
     DW_TRY(DW_ALLOC(&r->cuts, r->heads, "proposal buffer", err));
     DW_TRY(dw_tail_create(&r->tail, r->with.kernels, r->with.pool, config, r->heads, err));
@@ -103,6 +153,7 @@ static dw_status create_parts(dw_sparse_row *r, dw_error *err)
     if (has_mode(r->plan, DW_CONDENSATE)) DW_TRY(create_condensate(r, config, err));
     if (has_mode(r->plan, DW_MASS)) DW_TRY(create_mass(r, config, err));
     if (r->has_condensate) theirs = dw_larger(theirs, r->shape.capacity);
+    if (r->blocks != NULL) theirs = dw_larger(theirs, dw_block_selector_capacity(r->blocks));
     if (r->mass != NULL) theirs = dw_larger(theirs, r->heads * (int64_t)sizeof *r->histograms);
     DW_TRY(dw_alloc_bytes(&r->theirs, theirs, 1, "partial sums", err));
     DW_TRY(dw_alloc_bytes((void **)&r->partials, r->partial_bytes, 1, "partial sums", err));
@@ -143,6 +194,15 @@ void dw_sparse_row_destroy(dw_sparse_row *r)
     dw_free(r->omitted);
     dw_tail_destroy(r->tail);
     dw_free(r->cuts);
+    for (int64_t l = 0; r->kept != NULL && l < r->layers; l++) {
+        dw_free(r->kept[l].count);
+        dw_free(r->kept[l].position);
+    }
+    dw_free(r->kept);
+    dw_free(r->travelling);
+    dw_free(r->exact_mass);
+    dw_block_selector_destroy(r->blocks);
+    dw_free(r->block_message);
     dw_mass_destroy(r->mass);
     dw_free(r->histograms);
     dw_free(r->bins);
@@ -159,6 +219,8 @@ int64_t dw_sparse_row_bytes(const dw_sparse_row *r)
 void dw_sparse_row_forget(dw_sparse_row *r, int64_t layer, dw_pos first, int64_t count)
 {
     if (r->tail != NULL) dw_tail_forget(r->tail, layer, first, count);
+    if (r->blocks != NULL) dw_block_selector_forget(r->blocks, layer, first, count);
+    if (r->is_shared && first <= r->kept[layer].chosen_at) r->kept[layer].chosen_at = -1;
 }
 
 /* Adds the seconds since the last call to *part. */
@@ -197,24 +259,188 @@ static void count_reads(const dw_sparse_row *r, dw_omitted *omitted)
     }
 }
 
-/* Propose, merge, attend over the merged set. */
-static dw_status attend_condensate(dw_sparse_row *r, float *out, dw_omitted *omitted, dw_error *err)
+/* Rank 0: attention over the merged proposals. is_measured: they hold the mass of all keys. */
+static void attend_merged(dw_sparse_row *r, int is_measured, float *out, dw_omitted *omitted)
 {
-    const int64_t layer = r->layer->index;
-    dw_screen *screen = r->plan->has_screen && !r->policy->has_tail ? r->with.screen : NULL;
-    int64_t bytes;
-    dw_proposal_shape_use(&r->shape, r->policy);
-    DW_TRY(dw_discover(r->discovery, r->with.shard, screen, layer, r->policy, r->visible, r->q, r->proposal, &bytes, err));
+    count_reads(r, omitted);
+    dw_sparse_attend(r->sparse, r->visible, r->q, r->layer->value_exponent, r->proposal,
+                     r->policy->has_tail ? r->partials : NULL, is_measured, out, r->omitted);
+    for (int64_t h = 0; h < r->heads; h++) dw_omitted_add(omitted, r->omitted[h], r->position, r->layer->index, h);
+    lap(r, &r->times->attend);
+}
+
+static dw_status merge_proposals(dw_sparse_row *r, int64_t bytes, dw_error *err)
+{
     lap(r, &r->times->score);
     DW_TRY(dw_reduce(r->with.transport, r->proposal, &bytes, r->shape.capacity, r->theirs, dw_proposal_merge, &r->shape, err));
     lap(r, &r->times->reduce);
+    return DW_OK;
+}
+
+/* The best of all keys, merged, in r->proposal of rank 0. */
+static dw_status propose(dw_sparse_row *r, dw_error *err)
+{
+    const int is_exact = r->policy->has_tail || (r->is_shared && r->plan->is_audited); /* every score is needed */
+    dw_screen *screen = r->has_screen && !is_exact ? r->with.screen : NULL;
+    int64_t bytes;
+    DW_TRY(dw_discover(r->discovery, r->with.shard, screen, r->layer->index, r->policy, r->visible, r->q, r->proposal, &bytes,
+                       err));
+    return merge_proposals(r, bytes, err);
+}
+
+/* ---- selections that serve several layers or rows, or are made by blocks ---- */
+
+static int compare_positions(const void *a, const void *b)
+{
+    const dw_pos x = *(const dw_pos *)a;
+    const dw_pos y = *(const dw_pos *)b;
+    return (x > y) - (x < y);
+}
+
+/* Rank 0: the best keys of all heads of the merged proposals, ascending; count: [heads] stride words apart, positions likewise. */
+static void list_best(const dw_sparse_row *r, int64_t *count, int64_t *positions, int64_t stride)
+{
+    char *at = r->proposal;
+    for (int64_t g = 0; g < r->kv_heads; g++) {
+        const dw_proposal section = dw_proposal_view(&r->shape, at);
+        const dw_candidate *top = section.top;
+        for (int64_t i = 0; i < r->shape.group; i++) {
+            const int64_t h = g * r->shape.group + i;
+            dw_pos *to = positions + h * stride;
+            count[h * stride] = section.top_count[i];
+            for (int64_t n = 0; n < section.top_count[i]; n++) to[n] = (top++)->position;
+            qsort(to, (size_t)section.top_count[i], sizeof *to, compare_positions);
+        }
+        at += *section.bytes;
+    }
+}
+
+/* The best blocks of all ranks, as r->travelling of rank 0. */
+static dw_status select_blocks(dw_sparse_row *r, dw_error *err)
+{
+    const int64_t stride = 1 + r->keys;
+    int64_t bytes = dw_block_selector_capacity(r->blocks);
+    DW_TRY(dw_block_select(r->blocks, r->with.shard, r->layer->index, r->visible, r->q, r->block_message, err));
+    lap(r, &r->times->score);
+    DW_TRY(dw_reduce(r->with.transport, r->block_message, &bytes, bytes, r->theirs, dw_block_selection_merge, r->blocks, err));
+    for (int64_t h = 0; r->with.transport->rank == 0 && h < r->heads; h++) {
+        int64_t *to = r->travelling + h * stride;
+        to[0] = dw_block_selection_positions(r->blocks, r->block_message, h, to + 1);
+    }
+    return DW_OK;
+}
+
+/* Makes a selection for this row; then every rank has it. By token, r->proposal of rank 0 holds the merged proposals too. */
+static dw_status make_selection(dw_sparse_row *r, kept_selection *kept, dw_error *err)
+{
+    const int64_t stride = 1 + r->keys;
+    if (r->blocks != NULL) {
+        DW_TRY(select_blocks(r, err));
+    } else {
+        DW_TRY(propose(r, err));
+        if (r->with.transport->rank == 0) list_best(r, r->travelling, r->travelling + 1, stride);
+    }
+    DW_TRY(dw_broadcast(r->with.transport, r->travelling, r->heads * stride * (int64_t)sizeof *r->travelling, err));
+    for (int64_t h = 0; h < r->heads; h++) {
+        kept->count[h] = r->travelling[h * stride];
+        memcpy(kept->position + h * r->keys, r->travelling + h * stride + 1, (size_t)kept->count[h] * sizeof(dw_pos));
+    }
+    kept->chosen_at = r->position;
+    lap(r, &r->times->reduce);
+    return DW_OK;
+}
+
+/* Share of the exact best keys, [exact_count] ascending, that a selection, ascending as well, holds. */
+static double recall(const dw_pos *exact, int64_t exact_count, const dw_pos *selected, int64_t count)
+{
+    int64_t hits = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < exact_count; i++) {
+        while (n < count && selected[n] < exact[i]) n++;
+        hits += n < count && selected[n] == exact[i];
+    }
+    return exact_count == 0 ? 1.0 : (double)hits / (double)exact_count;
+}
+
+/* What the exact selection of this row would have been, and the mass of all keys. */
+static dw_status audit(dw_sparse_row *r, const kept_selection *kept, dw_omitted *omitted, dw_error *err)
+{
+    char *at = r->proposal;
+    DW_TRY(propose(r, err));
+    if (r->with.transport->rank != 0) return DW_OK;
+    for (int64_t g = 0; g < r->kv_heads; g++) {
+        const dw_proposal section = dw_proposal_view(&r->shape, at);
+        memcpy(r->exact_mass + g * r->shape.group * DW_OUTSIDE_WORDS, section.mass,
+               (size_t)(r->shape.group * DW_OUTSIDE_WORDS) * sizeof *section.mass);
+        at += *section.bytes;
+    }
+    list_best(r, r->travelling, r->travelling + 1, 1 + r->keys);
+    for (int64_t h = 0; h < r->heads; h++) {
+        const int64_t *exact = r->travelling + h * (1 + r->keys);
+        dw_omitted_recall(omitted, recall(exact + 1, exact[0], kept->position + h * r->keys, kept->count[h]), r->layer->index,
+                          h);
+    }
+    return DW_OK;
+}
+
+/* Puts the mass that the audit found into the merged proposals of rank 0. */
+static void insert_mass(const dw_sparse_row *r)
+{
+    char *at = r->proposal;
+    for (int64_t g = 0; g < r->kv_heads; g++) {
+        const dw_proposal section = dw_proposal_view(&r->shape, at);
+        memcpy(section.mass, r->exact_mass + g * r->shape.group * DW_OUTSIDE_WORDS,
+               (size_t)(r->shape.group * DW_OUTSIDE_WORDS) * sizeof *section.mass);
+        at += *section.bytes;
+    }
+}
+
+/* Attends to a selection that is on every rank. */
+static dw_status attend_given(dw_sparse_row *r, const kept_selection *kept, float *out, dw_omitted *omitted, dw_error *err)
+{
+    const dw_selection selection = {r->keys, kept->count, kept->position};
+    int64_t bytes;
+    if (r->plan->is_audited) DW_TRY(audit(r, kept, omitted, err));
+    DW_TRY(dw_discover_given(r->discovery, r->with.shard, r->layer->index, r->policy, r->visible, r->q, &selection, r->proposal,
+                             &bytes, err));
+    DW_TRY(merge_proposals(r, bytes, err));
+    if (r->with.transport->rank != 0) return DW_OK;
+    if (r->plan->is_audited) insert_mass(r);
+    attend_merged(r, r->plan->is_audited, out, omitted);
+    return DW_OK;
+}
+
+static void add_full_recall(const dw_sparse_row *r, dw_omitted *omitted)
+{
+    for (int64_t h = 0; h < r->heads; h++) dw_omitted_recall(omitted, 1.0, r->layer->index, h);
+}
+
+static dw_status attend_shared(dw_sparse_row *r, float *out, dw_omitted *omitted, dw_error *err)
+{
+    kept_selection *kept = &r->kept[r->layer->index / r->plan->pillar * r->plan->pillar];
+    const int is_pillar = r->layer->index % r->plan->pillar == 0;
+    const int is_fresh = kept->chosen_at >= 0 && kept->chosen_at / r->plan->reuse == r->position / r->plan->reuse;
+    if (!is_pillar || is_fresh) return attend_given(r, kept, out, omitted, err);
+    DW_TRY(make_selection(r, kept, err));
+    if (r->blocks != NULL) return attend_given(r, kept, out, omitted, err);
+    if (r->with.transport->rank != 0) return DW_OK;
+    add_full_recall(r, omitted);
+    attend_merged(r, 1, out, omitted);
+    return DW_OK;
+}
+
+/* ---- a condensate of its own ---- */
+
+/* Propose, merge, attend over the merged set. */
+static dw_status attend_condensate(dw_sparse_row *r, float *out, dw_omitted *omitted, dw_error *err)
+{
+    dw_proposal_shape_use(&r->shape, r->policy);
+    if (r->is_shared) return attend_shared(r, out, omitted, err);
+    DW_TRY(propose(r, err));
     if (r->policy->has_tail) DW_TRY(sum_tail(r, err));
     if (r->with.transport->rank != 0) return DW_OK;
-    count_reads(r, omitted);
-    dw_sparse_attend(r->sparse, r->visible, r->q, r->layer->value_exponent, r->proposal,
-                     r->policy->has_tail ? r->partials : NULL, out, r->omitted);
-    for (int64_t h = 0; h < r->heads; h++) dw_omitted_add(omitted, r->omitted[h], r->position, layer, h);
-    lap(r, &r->times->attend);
+    add_full_recall(r, omitted);
+    attend_merged(r, 1, out, omitted);
     return DW_OK;
 }
 

@@ -38,14 +38,16 @@ typedef struct {
 
 /* What a thread writes while it scans a slice. */
 typedef struct {
-    float *scores;       /* [local blocks][G][DW_BLOCK] raw scores of the slice */
-    block_scores *block; /* [G][local blocks] */
-    float *weights;      /* [DW_BLOCK] */
-    float *order;        /* [local blocks * DW_BLOCK] for finding the bar */
-    int64_t *mass;       /* [G][DW_OUTSIDE_WORDS] of the slice */
-    dw_pos *positions;   /* [shape->positions_capacity] */
-    int16_t *numbers;    /* [padded head_dim] of a query against a block of the screen */
-    float *rows;         /* [AT_ONCE][padded head_dim] keys to be scored exactly */
+    float *scores;            /* [local blocks][G][DW_BLOCK] raw scores of the slice */
+    block_scores *block;      /* [G][local blocks] */
+    float *weights;           /* [DW_BLOCK] */
+    float *order;             /* [local blocks * DW_BLOCK] for finding the bar */
+    int64_t *mass;            /* [G][DW_OUTSIDE_WORDS] of the slice */
+    dw_pos *positions;        /* [shape->positions_capacity] */
+    int64_t *next;            /* [G] */
+    int16_t *numbers;         /* [G][padded head_dim] of the queries against a block of the screen */
+    dw_screen_query *queries; /* [G] */
+    float *rows;              /* [AT_ONCE][padded head_dim] keys to be scored exactly */
 } scratch;
 
 struct dw_discovery {
@@ -77,6 +79,7 @@ struct dw_discovery {
     int64_t layer;
     dw_visible visible;
     const float *q;
+    const dw_selection *given; /* of dw_discover_given */
     char *message;
     int64_t slices;
     dw_block_range blocks; /* that hold visible keys */
@@ -90,7 +93,9 @@ static dw_status create_scratch(const dw_discovery *d, scratch *s, dw_error *err
     const int64_t group = d->shape->group;
     DW_TRY(DW_ALLOC(&s->scores, d->local_blocks * group * DW_BLOCK, "discovery scratch", err));
     DW_TRY(DW_ALLOC(&s->block, d->local_blocks * group, "discovery scratch", err));
-    DW_TRY(DW_ALLOC(&s->numbers, d->channels, "discovery scratch", err));
+    DW_TRY(DW_ALLOC(&s->next, group, "discovery scratch", err));
+    DW_TRY(DW_ALLOC(&s->numbers, group * d->channels, "discovery scratch", err));
+    DW_TRY(DW_ALLOC(&s->queries, group, "discovery scratch", err));
     DW_TRY(DW_ALLOC(&s->rows, AT_ONCE * d->channels, "discovery scratch", err));
     DW_TRY(DW_ALLOC(&s->weights, DW_BLOCK, "discovery scratch", err));
     DW_TRY(DW_ALLOC(&s->order, d->local_blocks * DW_BLOCK, "discovery scratch", err));
@@ -102,7 +107,9 @@ static void destroy_scratch(const scratch *s)
 {
     dw_free(s->scores);
     dw_free(s->block);
+    dw_free(s->next);
     dw_free(s->numbers);
+    dw_free(s->queries);
     dw_free(s->rows);
     dw_free(s->weights);
     dw_free(s->order);
@@ -289,12 +296,12 @@ static int64_t screen_scores(dw_discovery *d, const scratch *s, int64_t kv_head,
     for (int64_t i = 0; i < group; i++) {
         const int64_t head = kv_head * group + i;
         block_scores *known = &s->block[i * d->local_blocks + n];
-        const dw_screen_query query = d->kernels->screen_query(s->numbers, d->padded + head * d->channels, block.scale,
-                                                               block.lowest, (int)d->channels);
-        d->kernels->screen_scores(scores + i * DW_BLOCK, &query, s->numbers, block.codes, (int)d->channels);
-        known->error = dw_screen_error(&block, &query, d->query_norm[head], d->head_dim);
+        s->queries[i] = d->kernels->screen_query(s->numbers + i * d->channels, d->padded + head * d->channels, block.scale,
+                                                 block.lowest, (int)d->channels);
+        known->error = dw_screen_error(&block, &s->queries[i], d->query_norm[head], d->head_dim);
         known->bits = known->error * d->scale * (1.0f + 0x1p-20f) + (float)DW_WEIGHT_BITS;
     }
+    d->kernels->screen_scores(scores, s->queries, s->numbers, (int)group, block.codes, (int)d->channels);
     return dw_screen_block_bytes(dw_shard_shape(d->shard));
 }
 
@@ -586,10 +593,9 @@ static void prepare_queries(dw_discovery *d, const float *q)
     }
 }
 
-dw_status dw_discover(dw_discovery *d, const dw_shard *shard, dw_screen *screen, int64_t layer, const dw_policy *policy,
-                      dw_visible visible, const float *q, void *message, int64_t *bytes, dw_error *err)
+static void start_row(dw_discovery *d, const dw_shard *shard, dw_screen *screen, int64_t layer, const dw_policy *policy,
+                      dw_visible visible, const float *q, void *message)
 {
-    const int64_t heads = d->shape->kv_heads * d->shape->group;
     d->message = message;
     d->shard = shard;
     d->screen = screen;
@@ -599,17 +605,105 @@ dw_status dw_discover(dw_discovery *d, const dw_shard *shard, dw_screen *screen,
     d->recent = dw_policy_is_empty(policy, visible.first) ? 1 : policy->window;
     d->q = q;
     d->blocks = dw_visible_blocks(visible, shard);
-    d->slices = count_slices(d);
     d->forced_count = list_forced(d);
     prepare_queries(d, q);
     atomic_store(&d->bad_head, -1);
+}
 
+static dw_status check_scores(const dw_discovery *d, dw_error *err)
+{
+    const long long bad = atomic_load(&d->bad_head);
+    if (bad < 0) return DW_OK;
+    return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: attention score is not a number or out of range",
+                   (long long)d->layer, bad);
+}
+
+dw_status dw_discover(dw_discovery *d, const dw_shard *shard, dw_screen *screen, int64_t layer, const dw_policy *policy,
+                      dw_visible visible, const float *q, void *message, int64_t *bytes, dw_error *err)
+{
+    start_row(d, shard, screen, layer, policy, visible, q, message);
+    d->slices = count_slices(d);
     dw_pool_run(d->pool, d->shape->kv_heads * d->slices, discover_task, d);
-    if (atomic_load(&d->bad_head) >= 0) {
-        return dw_fail(err, DW_RUNTIME, "layer %lld, head %lld: attention score is not a number or out of range",
-                       (long long)layer, (long long)atomic_load(&d->bad_head));
+    DW_TRY(check_scores(d, err));
+    dw_pool_run(d->pool, d->shape->kv_heads * d->shape->group, join_task, d);
+    dw_pool_run(d->pool, d->shape->kv_heads, section_task, d);
+    *bytes = join_sections(d);
+    return DW_OK;
+}
+
+/* ---- selections that are given ---- */
+
+/* The given positions of one head in one block, of which the scores are there. next: how far the head's list is used up. */
+static void take_given(const dw_discovery *d, const scratch *s, int64_t head, int64_t i, dw_pos start, dw_key_range keys,
+                       const float *scores, int64_t *next)
+{
+    const dw_selection *given = d->given;
+    const dw_pos *positions = given->positions + head * given->stride;
+    const block_scores *known = &s->block[i * d->local_blocks];
+    found *best = d->best + head * d->best_capacity;
+    int64_t *count = d->best_count + head * d->max_slices;
+    for (; *next < given->count[head] && positions[*next] <= start + keys.last; ++*next) {
+        const dw_pos p = positions[*next];
+        if (p < start + keys.first) continue; /* on another rank, or out of sight */
+        best[(*count)++] = (found){{p, scores[p - start], {scores[p - start], known->exponent, known->bits}}, 0.0f};
     }
-    dw_pool_run(d->pool, heads, join_task, d);
+}
+
+/* Whether a block holds a given position of one of the group's heads. */
+static int is_given(const dw_discovery *d, int64_t kv_head, dw_pos start, dw_key_range keys, int64_t *next)
+{
+    const dw_selection *given = d->given;
+    int any = 0;
+    for (int64_t i = 0; i < d->shape->group; i++) {
+        const int64_t head = kv_head * d->shape->group + i;
+        const dw_pos *positions = given->positions + head * given->stride;
+        while (next[i] < given->count[head] && positions[next[i]] < start + keys.first) next[i]++;
+        any |= next[i] < given->count[head] && positions[next[i]] <= start + keys.last;
+    }
+    return any;
+}
+
+static void given_task(void *context, int64_t kv_head, int thread)
+{
+    dw_discovery *d = context;
+    const scratch *s = &d->thread[thread];
+    const int64_t group = d->shape->group;
+    int64_t *next = s->next;
+    float key_norm = 0.0f;
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < group; i++) {
+        dw_outside_clear(s->mass + i * DW_OUTSIDE_WORDS); /* counted, and not used */
+        next[i] = 0;
+        d->best_count[(kv_head * group + i) * d->max_slices] = 0;
+        d->survivors[kv_head * group + i] = 0;
+    }
+    for (int64_t b = d->blocks.first; b < d->blocks.end; b++) {
+        const dw_pos start = dw_shard_block_start(d->shard, (dw_block_slot){b});
+        const dw_key_range keys = dw_visible_keys(d->visible, start);
+        if (!is_given(d, kv_head, start, keys, next) && forced_mask(d, start) == 0) continue;
+        bytes += score_block(d, s, kv_head, b, 0, &key_norm);
+        for (int64_t i = 0; i < group; i++) {
+            take_given(d, s, kv_head * group + i, i, start, keys, s->scores + i * DW_BLOCK, &next[i]);
+        }
+    }
+    for (int64_t i = 0; i < group; i++) {
+        const int64_t head = kv_head * group + i;
+        found *best = d->best + head * d->best_capacity;
+        qsort(best, (size_t)d->best_count[head * d->max_slices], sizeof *best, compare_found);
+        dw_outside_clear(d->mass + head * d->max_slices * DW_OUTSIDE_WORDS);
+    }
+    d->key_norm[kv_head * d->max_slices] = key_norm;
+    d->key_bytes[kv_head * d->max_slices] = bytes;
+}
+
+dw_status dw_discover_given(dw_discovery *d, const dw_shard *shard, int64_t layer, const dw_policy *policy, dw_visible visible,
+                            const float *q, const dw_selection *selection, void *message, int64_t *bytes, dw_error *err)
+{
+    start_row(d, shard, NULL, layer, policy, visible, q, message);
+    d->given = selection;
+    d->slices = 1;
+    dw_pool_run(d->pool, d->shape->kv_heads, given_task, d);
+    DW_TRY(check_scores(d, err));
     dw_pool_run(d->pool, d->shape->kv_heads, section_task, d);
     *bytes = join_sections(d);
     return DW_OK;

@@ -22,4 +22,17 @@ void dw_discovery_destroy(dw_discovery *discovery);
 dw_status dw_discover(dw_discovery *discovery, const dw_shard *shard, dw_screen *screen, int64_t layer, const dw_policy *policy,
                       dw_visible visible, const float *q, void *message, int64_t *bytes, dw_error *err);
 
+/* A selection that was made elsewhere or earlier: for each head positions, ascending. */
+typedef struct {
+    int64_t stride;    /* positions from one head to the next */
+    int64_t *count;    /* [heads] */
+    dw_pos *positions; /* [heads][stride] */
+} dw_selection;
+
+/* As dw_discover, but the best keys are those of the selection that lie on this shard and that the row sees; only their blocks and those
+   of forced positions are read, and the mass stays empty. */
+dw_status dw_discover_given(dw_discovery *discovery, const dw_shard *shard, int64_t layer, const dw_policy *policy,
+                            dw_visible visible, const float *q, const dw_selection *selection, void *message, int64_t *bytes,
+                            dw_error *err);
+
 #endif

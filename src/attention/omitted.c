@@ -20,6 +20,15 @@ void dw_omitted_read(dw_omitted *omitted, int64_t bytes, int64_t elements, int64
     omitted->survivors += survivors;
 }
 
+void dw_omitted_recall(dw_omitted *omitted, double recall, int64_t layer, int64_t head)
+{
+    omitted->recall_sum += recall;
+    omitted->recall_count++;
+    if (omitted->by_head == NULL) return;
+    omitted->by_head[layer * omitted->heads + head].recall_sum += recall;
+    omitted->by_head[layer * omitted->heads + head].recall_count++;
+}
+
 static void add(dw_omitted *omitted, dw_interval mass, int64_t position, int64_t layer, int64_t head)
 {
     if (omitted->count == 0 || mass.high > omitted->max_high) {

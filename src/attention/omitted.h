@@ -18,8 +18,10 @@ typedef struct dw_omitted {
     int64_t max_head;
     int64_t key_bytes, key_elements; /* read to find the best keys, and elements of the keys that the rows saw; all ranks */
     int64_t survivors;               /* keys that were scored again exactly, over all heads */
-    int64_t selected, visible;       /* keys attended to, and keys that the rows saw */
-    struct dw_omitted *by_head;      /* NULL, or [layers][heads] of the caller: the same of each alone */
+    double recall_sum; /* share of the exact best keys that a selection holds: over recall_count rows, layers and heads */
+    int64_t recall_count;
+    int64_t selected, visible;  /* keys attended to, and keys that the rows saw */
+    struct dw_omitted *by_head; /* NULL, or [layers][heads] of the caller: the same of each alone */
     int64_t heads;
 } dw_omitted;
 
@@ -28,6 +30,9 @@ void dw_omitted_count(dw_omitted *omitted, int64_t selected, int64_t visible);
 
 /* Counts what one row and KV head read to find the best of the keys that it sees. */
 void dw_omitted_read(dw_omitted *omitted, int64_t bytes, int64_t elements, int64_t survivors);
+
+/* Counts how much of the exact best keys of one row and head a selection holds, 0 to 1. */
+void dw_omitted_recall(dw_omitted *omitted, double recall, int64_t layer, int64_t head);
 
 void dw_omitted_add(dw_omitted *omitted, dw_interval mass, int64_t position, int64_t layer, int64_t head);
 

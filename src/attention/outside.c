@@ -43,32 +43,33 @@ static double at_least(double units, double f)
     return units * (1.0 - 0.6932 * f + 0.18 * f * f);
 }
 
-/* sign: 1 adds, -1 takes away. low, high: ends of the units without the error of the scores. */
-static void add(int64_t *outside, int32_t exponent, int64_t low, int64_t high, float bits, int sign)
+/* Whole bits, and the rest of them in *f. */
+static int64_t split_bits(float bits, double *f)
 {
-    const double error = fmin((double)bits, 0x1p30);
-    const double whole = floor(error);
-    const int64_t most = (int64_t)ceil(at_most((double)high, error - whole));
-    const int64_t least = (int64_t)floor(at_least((double)low, error - whole));
-    dw_partial_add_integer(outside, exponent - (int64_t)whole - UNIT_BITS, sign * least);
-    dw_partial_add_integer(outside + WORDS, exponent + (int64_t)whole - UNIT_BITS, sign * most);
+    const double error = bits < 0x1p30f ? (double)bits : 0x1p30;
+    const int64_t whole = (int64_t)error;
+    *f = error - (double)whole;
+    return whole;
 }
 
 void dw_outside_add(int64_t *outside, int32_t exponent, int64_t units, float bits)
 {
-    add(outside, exponent, units, units + DW_BLOCK, bits, 1);
+    double f;
+    const int64_t whole = split_bits(bits, &f);
+    const int64_t least = (int64_t)at_least((double)units, f);
+    const int64_t most = (int64_t)at_most((double)(units + DW_BLOCK), f) + 1;
+    dw_partial_add_integer(outside, exponent - whole - UNIT_BITS, least);
+    dw_partial_add_integer(outside + WORDS, exponent + whole - UNIT_BITS, most);
 }
 
 void dw_outside_remove(int64_t *outside, const dw_counted *counted, float weight)
 {
     const int64_t units = (int64_t)(weight * 0x1p24f);
-    const double error = fmin((double)counted->bits, 0x1p30);
-    const double whole = floor(error);
+    double f;
+    const int64_t whole = split_bits(counted->bits, &f);
     /* Of the low end at least what this key gave to it, of the high end at most. */
-    dw_partial_add_integer(outside, counted->exponent - (int64_t)whole - UNIT_BITS,
-                           -(int64_t)ceil(at_least((double)(units + 1), error - whole)));
-    dw_partial_add_integer(outside + WORDS, counted->exponent + (int64_t)whole - UNIT_BITS,
-                           -(int64_t)floor(at_most((double)units, error - whole)));
+    dw_partial_add_integer(outside, counted->exponent - whole - UNIT_BITS, -(int64_t)at_least((double)(units + 1), f) - 1);
+    dw_partial_add_integer(outside + WORDS, counted->exponent + whole - UNIT_BITS, -(int64_t)at_most((double)units, f));
 }
 
 /* outside / (outside + kept) */

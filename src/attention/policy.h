@@ -32,12 +32,23 @@ typedef struct {
     int64_t pillar;      /* layer l uses the selection of layer l / pillar * pillar; 1: each its own */
     int64_t reuse;       /* a selection serves positions with the same position / reuse; 1: each row its own */
     dw_selector selector;
-    int has_screen; /* the best keys are found by the int8 screen: the same sets, fewer bytes, wider omitted mass; not with a tail */
+    int is_audited; /* selections that are reused or made by blocks are compared with the exact one of every row, which reads all keys */
+    int64_t screen_from; /* in contexts of so many positions the int8 screen finds the best keys: the same sets from fewer bytes, a wider
+                            omitted mass (not in layers with a tail); 0: always, INT64_MAX: never */
 } dw_policy_plan;
 
 static inline const dw_policy *dw_plan_layer(const dw_policy_plan *plan, int64_t layer)
 {
     return &plan->layers[plan->layer_count == 1 ? 0 : layer];
+}
+
+/* Whether every layer attends to all keys. */
+static inline int dw_plan_is_dense(const dw_policy_plan *plan)
+{
+    for (int64_t l = 0; l < plan->layer_count; l++) {
+        if (plan->layers[l].mode != DW_DENSE) return 0;
+    }
+    return 1;
 }
 
 /* Budget of a query head. */

@@ -31,6 +31,7 @@ struct dw_sparse {
     const float *q;
     const int32_t *value_exponent;
     const int64_t *tail;
+    int is_measured;
     float *out;
     dw_interval *omitted;
 };
@@ -160,6 +161,7 @@ static dw_interval omitted_mass(const dw_sparse *sparse, const dw_proposal *sect
     const double kept_mass = dw_partial_mass(kept, d + 1, &kept_exponent);
     double norm = 0.0;
     if (set_size == dw_visible_count(sparse->visible)) return (dw_interval){0.0, 0.0};
+    if (!sparse->is_measured) return (dw_interval){0.0, 1.0};
     for (int64_t other = 0; other < i; other++) top += section->top_count[other];
     memcpy(outside, section->mass + i * DW_OUTSIDE_WORDS, sizeof outside);
     for (int64_t n = 0; n < section->top_count[i]; n++) {
@@ -198,7 +200,7 @@ static void head_task(void *context, int64_t head, int thread)
 }
 
 void dw_sparse_attend(dw_sparse *sparse, dw_visible visible, const float *q, const int32_t *value_exponent, void *message,
-                      const int64_t *tail, float *out, dw_interval *omitted)
+                      const int64_t *tail, int is_measured, float *out, dw_interval *omitted)
 {
     char *at = message;
     for (int64_t g = 0; g < sparse->shape->kv_heads; g++) {
@@ -209,6 +211,7 @@ void dw_sparse_attend(dw_sparse *sparse, dw_visible visible, const float *q, con
     sparse->q = q;
     sparse->value_exponent = value_exponent;
     sparse->tail = tail;
+    sparse->is_measured = is_measured;
     sparse->out = out;
     sparse->omitted = omitted;
     dw_pool_run(sparse->pool, sparse->shape->kv_heads * sparse->shape->group, head_task, sparse);

@@ -17,9 +17,10 @@ void dw_sparse_destroy(dw_sparse *sparse);
 
 /* message: the proposals of all ranks merged, for the row that sees `visible`, with queries q [heads][head_dim].
    tail: NULL, or [heads][words] partial sums that are added to those of the set (attention/tail.h).
+   is_measured: the message has the mass of all keys; else omitted is [0, 1] unless the set holds all that the row sees.
    out: [heads][head_dim]; omitted: [heads], the share of what the row sees that is outside the set. value_exponent:
    [kv_heads]. */
 void dw_sparse_attend(dw_sparse *sparse, dw_visible visible, const float *q, const int32_t *value_exponent, void *message,
-                      const int64_t *tail, float *out, dw_interval *omitted);
+                      const int64_t *tail, int is_measured, float *out, dw_interval *omitted);
 
 #endif

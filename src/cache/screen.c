@@ -124,10 +124,15 @@ static uint16_t find_scale(double lowest, double high)
     return bf16_above(high > lowest && step < 0x1p-120f ? 0x1p-120f : step); /* not so small that it has lost its bits */
 }
 
-static int code_of(double key, double lowest, double scale)
+/* The code nearest to each key, as near as float computes it. */
+static void find_codes(int32_t *code, const float *keys, float lowest, float scale)
 {
-    const double steps = scale > 0.0 ? rint((key - lowest) / scale) : 128.0;
-    return (int)fmin(255.0, fmax(0.0, steps));
+    const float steps = scale > 0.0f ? 1.0f / scale : 0.0f;
+    const float middle = scale > 0.0f ? 0.5f : 128.0f;
+    for (int j = 0; j < DW_BLOCK; j++) {
+        const float step = (keys[j] - lowest) * steps + middle;
+        code[j] = (int32_t)(step < 255.0f ? step : 255.0f);
+    }
 }
 
 /* One channel of a block: codes and numbers, and its share in the squares of residuals, [64] each. Returns a^2. */
@@ -136,6 +141,7 @@ static double screen_channel(const dw_screen *s, int64_t index, int64_t c, const
 {
     uint8_t *codes = s->codes + index * s->codes_bytes + c / 4 * DW_BLOCK * 4 + c % 4;
     uint16_t *numbers = s->numbers + index * 2 * s->channels;
+    int32_t code[DW_BLOCK];
     float low = keys[0];
     float high = keys[0];
     for (int j = 1; j < DW_BLOCK; j++) {
@@ -143,17 +149,18 @@ static double screen_channel(const dw_screen *s, int64_t index, int64_t c, const
         high = keys[j] > high ? keys[j] : high;
     }
     numbers[s->channels + c] = bf16_below(low);
-    const double lowest = (double)dw_f32_of_bf16(numbers[s->channels + c]);
-    numbers[c] = find_scale(lowest, (double)high);
-    const double scale = (double)dw_f32_of_bf16(numbers[c]);
-    const double a = (double)fmaf(128.0f, (float)scale, (float)lowest);
-    for (int64_t j = 0; j < DW_BLOCK; j++) {
-        const int code = code_of((double)keys[j], lowest, scale);
-        const double r = (double)keys[j] - (a + scale * (code - 128));
-        codes[j * 4] = (uint8_t)code;
+    const float lowest = dw_f32_of_bf16(numbers[s->channels + c]);
+    numbers[c] = find_scale((double)lowest, (double)high);
+    const float scale = dw_f32_of_bf16(numbers[c]);
+    const double a = (double)fmaf(128.0f, scale, lowest);
+    const double share = scale > 0.0f ? 1.0 / (double)scale : 0.0; /* a constant channel has no residual */
+    find_codes(code, keys, lowest, scale);
+    for (int j = 0; j < DW_BLOCK; j++) {
+        const double r = (double)keys[j] - (a + (double)scale * (double)(code[j] - 128));
         residual[j] += r * r;
-        if (scale > 0.0) relative[j] += r / scale * (r / scale);
+        relative[j] += (r * share) * (r * share);
     }
+    for (int64_t j = 0; j < DW_BLOCK; j++) codes[j * 4] = (uint8_t)code[j];
     return a * a;
 }
 
@@ -162,6 +169,16 @@ static float largest_root(const double *squares)
     double largest = 0.0;
     for (int j = 0; j < DW_BLOCK; j++) largest = squares[j] > largest ? squares[j] : largest;
     return (float)(sqrt(largest) * UPWARDS);
+}
+
+/* 64 numbers to where the rows of d numbers have them. */
+static void copy_channel(char *row, const char *stored, int64_t d, int64_t key_bytes)
+{
+    if (key_bytes == 2) {
+        for (int64_t j = 0; j < DW_BLOCK; j++) memcpy(row + j * d * 2, stored + j * 2, 2);
+    } else {
+        for (int64_t j = 0; j < DW_BLOCK; j++) memcpy(row + j * d * 4, stored + j * 4, 4);
+    }
 }
 
 static void screen_block(const dw_screen *s, int64_t index, const char *keys)
@@ -179,8 +196,7 @@ static void screen_block(const dw_screen *s, int64_t index, const char *keys)
         const char *stored = keys + c * DW_BLOCK * key_bytes;
         dw_cache_widen(channel, stored, DW_BLOCK, s->config.key_type);
         offset += screen_channel(s, index, c, channel, residual, relative);
-        for (int64_t j = 0; j < DW_BLOCK; j++)
-            memcpy(rows + (j * d + c) * key_bytes, stored + j * key_bytes, (size_t)key_bytes);
+        copy_channel(rows + c * key_bytes, stored, d, key_bytes);
     }
     for (int64_t c = d; c < s->channels; c++) {
         for (int64_t j = 0; j < DW_BLOCK; j++) codes[(c / 4 * DW_BLOCK + j) * 4 + c % 4] = 128;
@@ -224,6 +240,6 @@ float dw_screen_error(const dw_screen_block *block, const dw_screen_query *query
     const double by_channel = query->unit > 0.0f ? p_norm * (double)block->relative : INFINITY;
     const double step = query->unit > 0.0f ? 0.51 * (double)query->unit : (double)query->largest;
     const double sizes = (double)block->key_norm + (double)block->offset_norm + (double)block->residual;
-    const double error = fmin(by_key, by_channel) + step * 128.0 * d + 1.02 * (d + 16.0) * 0x1p-24 * (double)query_norm * sizes;
+    const double error = (by_key < by_channel ? by_key : by_channel) + step * 128.0 * d + 1.02 * (d + 16.0) * 0x1p-24 * (double)query_norm * sizes;
     return (float)(error * UPWARDS);
 }

@@ -24,7 +24,7 @@ static const method prefill_method = {PREFILL_ROWS, 1};
 
 typedef struct {
     int64_t depth;
-    dw_attention_mode mode;
+    int choice;      /* of the options (cli/plans.h) */
     double seconds;  /* per token */
     dw_times times;  /* per token */
     double kv_bytes; /* cache bytes read per token by all ranks */
@@ -50,18 +50,44 @@ static int64_t largest_depth(const dw_options *options)
     return largest;
 }
 
-/* Bytes that one token at this depth has to read: all keys; all values when dense, those of each head's set otherwise. */
-static double kv_bytes(const bench *b, int64_t depth, dw_attention_mode mode)
+static const dw_policy_plan *plan_of(const bench *b, int choice)
 {
-    const dw_options *options = b->rank->options;
-    const dw_model *model = b->rank->model;
-    const double visible = (double)depth + (double)(b->method->rows * b->method->steps + 1) / 2;
-    const double key = (double)dw_row_bytes(options->key_type, model->config.head_dim);
-    const double value = (double)dw_row_bytes(options->value_type, model->config.head_dim);
-    const double set = (double)options->policy.anchor + (double)options->policy.window + (double)options->policy.keys;
-    double values = visible * (double)model->config.kv_heads;
-    if (mode != DW_DENSE && set * (double)model->config.heads < values) values = set * (double)model->config.heads;
-    return (double)model->config.layers * (visible * (double)model->config.kv_heads * key + values * value);
+    return &b->rank->plans->plans[choice];
+}
+
+/* Bytes of K, or of V, that a token at this depth reads in all layers as their policies have it: all keys; all values when dense, those
+   of each head's set otherwise. */
+static double key_bytes(const bench *b, double visible)
+{
+    const dw_config *config = &b->rank->model->config;
+    const double row = (double)dw_row_bytes(b->rank->options->key_type, config->kv_heads * config->head_dim);
+    return (double)config->layers * visible * row;
+}
+
+static double value_bytes(const bench *b, double visible, int choice)
+{
+    const dw_config *config = &b->rank->model->config;
+    const double row = (double)dw_row_bytes(b->rank->options->value_type, config->head_dim);
+    double rows = 0;
+    for (int64_t l = 0; l < config->layers; l++) {
+        const dw_policy *policy = dw_plan_layer(plan_of(b, choice), l);
+        const double set = ((double)policy->anchor + (double)policy->window + (double)policy->keys) * (double)config->heads;
+        const double all = visible * (double)config->kv_heads;
+        rows += policy->mode == DW_CONDENSATE && set < all ? set : all;
+    }
+    return rows * row;
+}
+
+/* Keys: as counted, where every layer counts them. */
+static double kv_bytes(const bench *b, const result *r, const dw_omitted *before, const dw_omitted *after, int64_t tokens)
+{
+    const dw_config *config = &b->rank->model->config;
+    const double visible = (double)r->depth + (double)(b->method->rows * b->method->steps + 1) / 2;
+    const double elements = visible * (double)(config->layers * config->kv_heads * config->head_dim * tokens);
+    const double counted = (double)(after->key_elements - before->key_elements);
+    const double keys = counted > 0.99 * elements ? (double)(after->key_bytes - before->key_bytes) / (double)tokens
+                                                  : key_bytes(b, visible);
+    return keys + value_bytes(b, visible, r->choice);
 }
 
 static void add_times(dw_times *sum, const dw_times *t, double weight)
@@ -77,10 +103,12 @@ static void add_times(dw_times *sum, const dw_times *t, double weight)
 static dw_status measure_once(bench *b, const result *what, double least, result *out, dw_error *err)
 {
     const int64_t rows = b->method->rows;
-    const int64_t sparse = what->mode == DW_DENSE ? 0 : rows;
+    const int64_t sparse = dw_plan_is_dense(plan_of(b, what->choice)) ? 0 : rows;
     double seconds = 0;
     int64_t tokens = 0;
     dw_times sum = {0};
+    dw_omitted before, after;
+    dw_session_omitted(b->session, &before);
     *out = *what;
     do {
         dw_times start, end, batch;
@@ -97,6 +125,8 @@ static dw_status measure_once(bench *b, const result *what, double least, result
         add_times(&sum, &batch, 1);
         DW_TRY(dw_session_truncate(b->session, what->depth, err));
     } while (seconds < least);
+    dw_session_omitted(b->session, &after);
+    out->kv_bytes = kv_bytes(b, what, &before, &after, tokens);
     out->seconds = seconds / (double)tokens;
     out->times = (dw_times){0};
     add_times(&out->times, &sum, 1 / (double)tokens);
@@ -111,21 +141,22 @@ static int by_seconds(const void *a, const void *b)
 }
 
 /* A warm-up, then --repeat measurements, of which the median by seconds counts. */
-static dw_status measure(bench *b, int64_t depth, dw_attention_mode mode, dw_error *err)
+static dw_status measure(bench *b, int64_t depth, int choice, result *median, dw_error *err)
 {
     const int64_t repeat = b->rank->options->repeat;
-    const result what = {.depth = depth, .mode = mode, .kv_bytes = kv_bytes(b, depth, mode)};
+    const result what = {.depth = depth, .choice = choice};
     result *runs;
     result warm_up;
     dw_status status = DW_OK;
     if (dw_session_positions(b->session) > depth) DW_TRY(dw_session_truncate(b->session, depth, err));
     if (depth > 0) DW_TRY(dw_session_fill(b->session, depth, err));
+    dw_session_use_plan(b->session, choice);
     DW_TRY(measure_once(b, &what, 0, &warm_up, err));
     DW_TRY(DW_ALLOC(&runs, repeat, "measurements", err));
     for (int64_t i = 0; i < repeat && status == DW_OK; i++) status = measure_once(b, &what, least_seconds, &runs[i], err);
     if (status == DW_OK) {
         qsort(runs, (size_t)repeat, sizeof *runs, by_seconds);
-        b->results[b->count++] = runs[repeat / 2];
+        *median = runs[repeat / 2];
     }
     dw_free(runs);
     return status;
@@ -138,11 +169,19 @@ static double bandwidth(const result *r)
     return r->times.score > 0 ? r->kv_bytes / r->times.score : 0;
 }
 
+/* "dense", "condensate", "mass", or the path of a policy file. */
+static const char *mode_of(const bench *b, const result *r)
+{
+    const dw_options *options = b->rank->options;
+    if (r->choice < options->mode_count) return dw_mode_name(options->modes[r->choice]);
+    return options->policy_files[r->choice - options->mode_count];
+}
+
 static json_t *result_json(const bench *b, const result *r)
 {
-    json_t *object = json_pack("{s:I, s:s, s:i, s:i, s:f, s:f}", "depth", (json_int_t)r->depth, "mode", dw_mode_name(r->mode),
-                               "ranks", b->rank->transport->size, "threads", dw_pool_threads(b->rank->pool),
-                               "tokens_per_second", 1 / r->seconds, "seconds_per_token", r->seconds);
+    json_t *object = json_pack("{s:I, s:s, s:i, s:i, s:f, s:f}", "depth", (json_int_t)r->depth, "mode", mode_of(b, r), "ranks",
+                               b->rank->transport->size, "threads", dw_pool_threads(b->rank->pool), "tokens_per_second",
+                               1 / r->seconds, "seconds_per_token", r->seconds);
     json_t *times = dw_json_times(&r->times, 1);
     int failed = json_object_update(object, times);
     if (b->method->rows == 1) {
@@ -174,7 +213,7 @@ static void print_csv(const bench *b)
            "read_bandwidth,bandwidth_share\n");
     for (int64_t i = 0; i < b->count; i++) {
         const result *r = &b->results[i];
-        printf("%lld,%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", (long long)r->depth, dw_mode_name(r->mode),
+        printf("%lld,%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", (long long)r->depth, mode_of(b, r),
                b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds, r->times.linear,
                r->times.score, r->times.reduce, r->times.attend, r->times.wait);
         if (b->method->rows == 1) printf("%.0f,%.9g,%.9g", r->kv_bytes, bandwidth(r), bandwidth(r) / b->roof);
@@ -188,7 +227,7 @@ static void print_table(const bench *b)
            "ms/token", "linear", "score", "reduce", "attend", "wait", "kv GB/s", "share");
     for (int64_t i = 0; i < b->count; i++) {
         const result *r = &b->results[i];
-        printf("%10lld %-10s %5d %7d %9.2f %9.3f %8.3f %8.3f %8.3f %8.3f %8.3f ", (long long)r->depth, dw_mode_name(r->mode),
+        printf("%10lld %-10s %5d %7d %9.2f %9.3f %8.3f %8.3f %8.3f %8.3f %8.3f ", (long long)r->depth, mode_of(b, r),
                b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds * 1e3,
                r->times.linear * 1e3, r->times.score * 1e3, r->times.reduce * 1e3, r->times.attend * 1e3, r->times.wait * 1e3);
         if (b->method->rows == 1) {
@@ -212,35 +251,25 @@ static dw_status print_results(const bench *b, dw_error *err)
 
 /* ---- the run ---- */
 
-static dw_status prepare(bench *b, int modes, dw_error *err)
+static dw_status prepare(bench *b, int choices, dw_error *err)
 {
     const dw_model *model = b->rank->model;
     for (int i = 0; i < PREFILL_ROWS; i++) b->ids[i] = (int32_t)((i * 7919LL + 1) % model->vocabulary);
+    b->count = (int64_t)choices * b->rank->options->depth_count;
     DW_TRY(DW_ALLOC(&b->logits, model->vocabulary, "logits", err));
-    return DW_ALLOC(&b->results, (int64_t)modes * b->rank->options->depth_count, "results", err);
+    return DW_ALLOC(&b->results, b->count, "results", err);
 }
 
-/* All depths of one mode. */
-static dw_status drive(bench *b, dw_attention_mode mode, dw_error *err)
+/* All ways to attend at one depth after the other, so that the cache is filled once; reported way by way. */
+static dw_status drive(bench *b, int choices, dw_error *err)
 {
     const dw_options *options = b->rank->options;
-    for (int i = 0; i < options->depth_count; i++) DW_TRY(measure(b, options->depths[i], mode, err));
-    return dw_session_finish(b->session, NULL, NULL, err);
-}
-
-/* A mode belongs to a session, so every mode has its own; every rank goes through the same ones. */
-static dw_status run_modes(bench *b, const dw_attention_mode *modes, int count, dw_error *err)
-{
-    const int64_t context = largest_depth(b->rank->options) + b->method->rows * b->method->steps;
-    for (int i = 0; i < count; i++) {
-        dw_status status = dw_open_session(b->rank, context, modes[i], &b->session, err);
-        if (status != DW_OK) return status;
-        status = b->rank->transport->rank == 0 ? drive(b, modes[i], err) : dw_session_serve(b->session, err);
-        dw_session_destroy(b->session);
-        b->session = NULL;
-        if (status != DW_OK) return status;
+    for (int i = 0; i < options->depth_count; i++) {
+        for (int c = 0; c < choices; c++) {
+            DW_TRY(measure(b, options->depths[i], c, &b->results[c * options->depth_count + i], err));
+        }
     }
-    return DW_OK;
+    return dw_session_finish(b->session, NULL, NULL, err);
 }
 
 /* Collective. */
@@ -253,17 +282,20 @@ static dw_status measure_roof(bench *b, dw_error *err)
     return status;
 }
 
-static dw_status run(dw_rank *rank, const method *how, const dw_attention_mode *modes, int count, dw_error *err)
+static dw_status run(dw_rank *rank, const method *how, int choices, dw_error *err)
 {
     const int coordinator = rank->transport->rank == 0;
+    const int64_t context = largest_depth(rank->options) + how->rows * how->steps;
     bench b = {.rank = rank, .method = how};
-    dw_status status = dw_rank_agree(rank, coordinator ? prepare(&b, count, err) : DW_OK, err);
+    dw_status status = dw_rank_agree(rank, coordinator ? prepare(&b, choices, err) : DW_OK, err);
     if (status == DW_OK && how->rows == 1) status = measure_roof(&b, err);
-    if (status == DW_OK) status = run_modes(&b, modes, count, err);
+    if (status == DW_OK) status = dw_open_session(rank, context, &b.session, err);
+    if (status == DW_OK) status = coordinator ? drive(&b, choices, err) : dw_session_serve(b.session, err);
     if (status == DW_OK) {
         rank->alone = 1;
         if (coordinator) status = print_results(&b, err);
     }
+    dw_session_destroy(b.session);
     dw_free(b.logits);
     dw_free(b.results);
     return status;
@@ -271,11 +303,11 @@ static dw_status run(dw_rank *rank, const method *how, const dw_attention_mode *
 
 dw_status dw_bench_decode(dw_rank *rank, dw_error *err)
 {
-    return run(rank, &decode_method, rank->options->modes, rank->options->mode_count, err);
+    return run(rank, &decode_method, (int)rank->plans->count, err);
 }
 
+/* Prefill is dense, whatever the modes. */
 dw_status dw_bench_prefill(dw_rank *rank, dw_error *err)
 {
-    static const dw_attention_mode dense = DW_DENSE;
-    return run(rank, &prefill_method, &dense, 1, err);
+    return run(rank, &prefill_method, 1, err);
 }

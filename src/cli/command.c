@@ -39,20 +39,19 @@ dw_status dw_choose_context(const dw_rank *rank, int64_t prompt, int64_t tokens,
     return DW_OK;
 }
 
-dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_attention_mode mode, dw_session **out, dw_error *err)
+dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_session **out, dw_error *err)
 {
     const dw_options *options = rank->options;
     dw_session_config config;
     *out = NULL;
     DW_TRY(dw_broadcast(rank->transport, &context, (int64_t)sizeof context, err));
-    /* More than the context holds is the same as all of it. */
     config = (dw_session_config){
         .context = context,
         .ranks_on_host = rank->ranks_on_host,
         .key_type = options->key_type,
         .value_type = options->value_type,
-        .policy = {mode, dw_smaller(options->policy.anchor, context), dw_smaller(options->policy.window, context),
-                   dw_smaller(options->policy.keys, context), options->policy.epsilon, options->policy.has_tail},
+        .plans = rank->plans->plans,
+        .plan_count = rank->plans->count,
     };
     return dw_session_create(out, rank->model, rank->transport, rank->pool, rank->kernels, &config, err);
 }

@@ -4,6 +4,7 @@
 
 #include "base/pool.h"
 #include "cli/options.h"
+#include "cli/plans.h"
 #include "decode/session.h"
 #include "model/model.h"
 #include "mpi/transport.h"
@@ -16,6 +17,7 @@ typedef struct {
     dw_pool *pool;
     const dw_kernels *kernels;
     const dw_model *model;         /* NULL for tokenize and inspect */
+    const dw_plans *plans;         /* as the options ask for, in their order; none where model is NULL */
     const dw_tokenizer *tokenizer; /* rank 0 only; NULL when the model has none, in benches and in inspect */
     double load_seconds;
     int ranks_on_host;
@@ -39,8 +41,9 @@ dw_status dw_check_context(const dw_options *options, int64_t trained, dw_error 
    DW_INPUT when the prompt is longer than it is. */
 dw_status dw_choose_context(const dw_rank *rank, int64_t prompt, int64_t tokens, int64_t *context, dw_error *err);
 
-/* Collective. context: rank 0's counts. Agrees on failure. */
-dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_attention_mode mode, dw_session **out, dw_error *err);
+/* Collective. context: rank 0's counts. Sparse rows attend by rank->plans, the first unless dw_session_use_plan says otherwise. Agrees
+   on failure. */
+dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_session **out, dw_error *err);
 
 /* Coordinator: appends ids densely in passes of moderate size, with progress on stderr if that is wanted. logits: [vocabulary]
    after the last id, or NULL. Ends early, with DW_OK, when dw_interrupted. */

@@ -85,7 +85,7 @@ static int is_end(const run *r, int32_t id)
 /* The logits of the first token came with the prefill; the last token needs no pass. */
 static dw_status decode(run *r, int64_t *passes, dw_error *err)
 {
-    const int sparse = r->rank->options->policy.mode != DW_DENSE;
+    const int sparse = !dw_plan_is_dense(&r->rank->plans->plans[0]);
     while ((r->stop_reason = limit_reached(r)) == NULL) {
         int32_t id;
         if (r->count > 0) {
@@ -153,7 +153,7 @@ dw_status dw_generate(dw_rank *rank, dw_error *err)
     run r = {.rank = rank};
     const int coordinator = rank->transport->rank == 0;
     dw_status status = dw_rank_agree(rank, coordinator ? prepare(&r, err) : DW_OK, err);
-    if (status == DW_OK) status = dw_open_session(rank, r.context, rank->options->policy.mode, &r.session, err);
+    if (status == DW_OK) status = dw_open_session(rank, r.context, &r.session, err);
     if (status == DW_OK) {
         dw_catch_interrupts();
         status = coordinator ? drive(&r, err) : dw_session_serve(r.session, err);

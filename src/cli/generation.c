@@ -23,28 +23,17 @@ static json_t *tokens_json(const dw_generation *done)
     return array;
 }
 
-static json_t *omitted_json(const dw_omitted *omitted)
+static json_t *attention_json(const dw_rank *rank, const dw_generation *done)
 {
-    const dw_interval mean = dw_omitted_mean(omitted);
-    if (omitted->count == 0) return json_null();
-    return json_pack("{s:[f,f], s:[f,f], s:{s:I, s:I, s:I}}", "mean", mean.low, mean.high, "max", omitted->max_low,
-                     omitted->max_high, "max_at", "position", (json_int_t)omitted->max_position, "layer",
-                     (json_int_t)omitted->max_layer, "head", (json_int_t)omitted->max_head);
-}
-
-static json_t *attention_json(const dw_options *options, const dw_generation *done)
-{
-    const dw_policy *policy = &options->policy;
-    const int dense = policy->mode == DW_DENSE;
-    json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:s, s:b, s:o, s:i, s:i, s:I}", "mode", dw_mode_name(policy->mode),
-                               "anchor", (json_int_t)policy->anchor, "window", (json_int_t)policy->window, "keys",
-                               (json_int_t)policy->keys, "tail", policy->has_tail ? "mean" : "none", "exact", dense,
-                               "omitted_mass", omitted_json(&done->omitted), "drafted", 0, "accepted", 0, "dense_passes",
+    const int dense = dw_plan_is_dense(&rank->plans->plans[0]);
+    json_t *object = dw_choice_json(rank->options, 0, &done->omitted);
+    json_t *drafts = json_pack("{s:i, s:i, s:I}", "drafted", 0, "accepted", 0, "dense_passes",
                                (json_int_t)(dense ? done->passes : 0));
-    if (policy->mode == DW_MASS) { /* keys: how many a head attends to on average */
-        json_object_set_new(object, "epsilon", json_real(policy->epsilon));
-        json_object_set_new(object, "keys", json_real(per((double)done->omitted.selected, (double)done->omitted.count)));
+    if (json_object_update(object, drafts) != 0) {
+        json_decref(object);
+        object = NULL;
     }
+    json_decref(drafts);
     return object;
 }
 
@@ -90,7 +79,7 @@ dw_status dw_generation_json(const dw_rank *rank, const dw_generation *done, dw_
                   dw_json_text(path, (int64_t)strlen(path)), "family", rank->model->config.family->name, "ranks",
                   rank->transport->size, "threads", dw_pool_threads(rank->pool), "prompt_tokens",
                   (json_int_t)done->prompt_tokens, "restored_tokens", 0, "tokens", tokens_json(done), "text", text,
-                  "stop_reason", done->stop_reason, "attention", attention_json(rank->options, done), "timings",
+                  "stop_reason", done->stop_reason, "attention", attention_json(rank, done), "timings",
                   timings_json(rank, done), "memory", memory_json(rank, done->memory), "traffic", traffic_json(rank, done)),
         err);
 }
@@ -101,25 +90,27 @@ static void print_interval(const char *name, dw_interval mass)
     fprintf(stderr, "%s %.2f-%.2f %%", name, floor(mass.low * 1e4) / 100, ceil(mass.high * 1e4) / 100);
 }
 
-static void print_attention(const dw_policy *policy, const dw_omitted *omitted)
+static void print_attention(const dw_rank *rank, const dw_omitted *omitted)
 {
-    if (policy->mode == DW_DENSE) {
-        fprintf(stderr, "attention: dense, exact\n");
-        return;
-    }
-    if (policy->mode == DW_MASS) {
-        fprintf(stderr, "attention: mass %g, %.0f keys a head on average (%.1f %% of what it sees)", policy->epsilon,
+    char text[DW_CHOICE_TEXT];
+    dw_choice_text(rank->options, 0, text);
+    fprintf(stderr, "attention: %s", text);
+    if (dw_plan_is_dense(&rank->plans->plans[0])) fprintf(stderr, ", exact");
+    if (omitted->selected > 0) {
+        fprintf(stderr, ", %.0f keys a head on average (%.1f %% of what it sees)",
                 per((double)omitted->selected, (double)omitted->count),
                 per(100 * (double)omitted->selected, (double)omitted->visible));
-    } else {
-        fprintf(stderr, "attention: condensate %lld+%lld+%lld (anchor + window + keys)%s", (long long)policy->anchor,
-                (long long)policy->window, (long long)policy->keys, policy->has_tail ? ", the rest as block means" : "");
     }
     if (omitted->count > 0) {
         print_interval(", omitted attention mass: mean", dw_omitted_mean(omitted));
         print_interval(", worst", (dw_interval){omitted->max_low, omitted->max_high});
         fprintf(stderr, " at position %lld, layer %lld, head %lld", (long long)omitted->max_position,
                 (long long)omitted->max_layer, (long long)omitted->max_head);
+    }
+    if (omitted->survivors > 0) {
+        fprintf(stderr, "; the screen read %.2f bytes a key element and left %.0f keys a head",
+                (double)omitted->key_bytes / (double)omitted->key_elements,
+                per((double)omitted->survivors, (double)omitted->count));
     }
     fprintf(stderr, "\n");
 }
@@ -137,7 +128,7 @@ void dw_generation_statistics(const dw_rank *rank, const dw_generation *done)
                 t->score * ms, t->attend * ms, t->reduce * ms, t->wait * ms);
     }
     fprintf(stderr, "\n");
-    print_attention(&rank->options->policy, &done->omitted);
+    print_attention(rank, &done->omitted);
 }
 
 void dw_print_machine(const dw_rank *rank, const dw_rank_memory *memory)

@@ -5,15 +5,17 @@
 void dw_card_add_options(dw_card *card, const dw_options *options)
 {
     const dw_policy *policy = &options->policy;
-    const int two_modes = options->command == DW_COMMAND_BENCH_DECODE && options->mode_count > 1; /* others use the first */
+    char modes[DW_MAX_CHOICES + 1] = "";
     dw_card_add(card, DW_USAGE, "the command", "%s%s%s", dw_command_name(options->command), options->help ? " --help" : "",
                 options->version ? " --version" : "");
     if (options->help || options->version) return;
     dw_card_add(card, DW_USAGE, "--rope-base", "%.17g", options->rope_base);
     dw_card_add(card, DW_USAGE, "--rope-scaling", "%s", options->rope_scaling == NULL ? "" : options->rope_scaling);
     dw_card_add(card, DW_USAGE, "--context", "%lld", (long long)options->context);
-    dw_card_add(card, DW_USAGE, "--attention", "%s%s%s", dw_mode_name(options->modes[0]), two_modes ? "," : "",
-                two_modes ? dw_mode_name(options->modes[1]) : "");
+    for (int i = 0; i < options->mode_count; i++) modes[i] = (char)('0' + options->modes[i]);
+    dw_card_add(card, DW_USAGE, "--attention", "%s", modes);
+    dw_card_add(card, DW_USAGE, "--policy", "%d", options->policy_count);
+    dw_card_add(card, DW_USAGE, "--screen", "%d", (int)options->screen);
     dw_card_add(card, DW_USAGE, "--anchor", "%lld", (long long)policy->anchor);
     dw_card_add(card, DW_USAGE, "--window", "%lld", (long long)policy->window);
     dw_card_add(card, DW_USAGE, "--keys", "%lld", (long long)policy->keys);
@@ -25,6 +27,11 @@ void dw_card_add_options(dw_card *card, const dw_options *options)
 void dw_card_add_definition(dw_card *card, uint64_t definition)
 {
     dw_card_add(card, DW_RUNTIME, "the definition's hash", "%016llx", (unsigned long long)definition);
+}
+
+void dw_card_add_plans(dw_card *card, const dw_plans *plans, const dw_config *config)
+{
+    dw_card_add(card, DW_INPUT, "the policies", "%016llx", (unsigned long long)dw_plans_hash(plans, config));
 }
 
 void dw_card_add_model(dw_card *card, const dw_model *model)

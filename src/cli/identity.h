@@ -3,6 +3,7 @@
 #define DW_CLI_IDENTITY_H
 
 #include "cli/options.h"
+#include "cli/plans.h"
 #include "model/model.h"
 #include "mpi/handshake.h"
 
@@ -14,5 +15,8 @@ void dw_card_add_definition(dw_card *card, uint64_t definition);
 
 /* Local. Takes a few milliseconds. */
 void dw_card_add_model(dw_card *card, const dw_model *model);
+
+/* Local. */
+void dw_card_add_plans(dw_card *card, const dw_plans *plans, const dw_config *config);
 
 #endif

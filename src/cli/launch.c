@@ -25,6 +25,7 @@ typedef struct {
     dw_card card;   /* what must be equal on all ranks */
     const dw_kernels *kernels;
     dw_model *model;
+    dw_plans plans;
     dw_checkpoint *vocabulary; /* tokenize opens no more than the files */
     dw_tokenizer *tokenizer;
     double load_seconds;
@@ -86,6 +87,8 @@ static dw_status load_model(process *p, dw_error *err)
     DW_TRY(choose_way(p, &way, err));
     DW_TRY(dw_model_load(&p->model, options->model, way, &overrides, err));
     dw_card_add_model(&p->card, p->model);
+    DW_TRY(dw_plans_create(&p->plans, options, &p->model->config, err));
+    dw_card_add_plans(&p->card, &p->plans, &p->model->config);
     return DW_OK;
 }
 
@@ -132,6 +135,7 @@ static void load(process *p, int rank)
 static void unload(process *p)
 {
     dw_tokenizer_free(p->tokenizer);
+    dw_plans_free(&p->plans);
     dw_model_free(p->model);
     dw_checkpoint_close(p->vocabulary);
 }
@@ -200,6 +204,7 @@ static void run_rank(process *p, dw_transport *transport)
         .transport = transport,
         .kernels = p->kernels,
         .model = p->model,
+        .plans = &p->plans,
         .tokenizer = p->tokenizer,
         .load_seconds = p->load_seconds,
         .ranks_on_host = p->ranks_here,

@@ -101,7 +101,7 @@ static void release(run *r)
 static dw_status compute(run *r, dw_error *err)
 {
     enum { ROWS = 256, WANTED = 64 };
-    const int sparse = r->rank->options->policy.mode != DW_DENSE;
+    const int sparse = !dw_plan_is_dense(&r->rank->plans->plans[0]);
     int64_t at = r->rows[0];
     DW_TRY(dw_prefill(r->rank, r->session, r->prompt, at, NULL, err));
     for (int64_t row = 0; row < r->row_count;) {
@@ -168,7 +168,7 @@ dw_status dw_logits(dw_rank *rank, dw_error *err)
     run r = {.rank = rank};
     const int coordinator = rank->transport->rank == 0;
     dw_status status = dw_rank_agree(rank, coordinator ? prepare(&r, err) : DW_OK, err);
-    if (status == DW_OK) status = dw_open_session(rank, r.context, rank->options->policy.mode, &r.session, err);
+    if (status == DW_OK) status = dw_open_session(rank, r.context, &r.session, err);
     if (status == DW_OK) status = coordinator ? drive(&r, err) : dw_session_serve(r.session, err);
     release(&r);
     return status;

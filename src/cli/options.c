@@ -62,7 +62,7 @@ struct option_row {
     const char *help;
 };
 
-static option_reader read_attention, read_kv_type, read_stop, read_depths, read_rope_scaling, read_on, read_tail;
+static option_reader read_attention, read_kv_type, read_stop, read_depths, read_rope_scaling, read_on, read_tail, read_policy;
 
 #define UNBOUNDED 0x1p62
 #define FIELD(name) offsetof(dw_options, name)
@@ -119,16 +119,20 @@ static const option_row table[] = {
     NUMBER_OPTION("repeat", 0, BENCHES, INTEGER, repeat, 1, 1000, "N",
                   "measurements of a case, the median is reported (default 3)"),
     OTHER_OPTION("attention", 0, GEN | LOG | COM | DEC, read_attention, "MODE",
-                 "dense (default), condensate (default of compare) or mass; bench decode: a list of the first two"),
+                 "dense (default), condensate (default of compare) or mass; compare and bench decode: a list"),
+    OTHER_OPTION("policy", 0, GEN | LOG | COM | DEC, read_policy, "FILE",
+                 "attend by the policies of a YAML file, in place of --attention (compare, bench decode: besides; repeatable)"),
     NUMBER_OPTION("anchor", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
                   "condensate: the first N positions (default 1)"),
     NUMBER_OPTION("window", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.window, 0, UNBOUNDED, "N",
                   "condensate: the last N positions (default 64)"),
     NUMBER_OPTION("keys", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.keys, 0, UNBOUNDED, "K",
                   "condensate: the best K positions by score (default 32)"),
-    OTHER_OPTION("tail", 0, GEN | LOG | COM, read_tail, "WHAT",
+    WHEN_OPTION("screen", 0, GEN | LOG | COM | DEC, screen,
+                "condensate: find the best keys by an int8 screen: same sets, wider omitted mass (auto: in contexts from 64K, not in compare)"),
+    OTHER_OPTION("tail", 0, GEN | LOG | COM | DEC, read_tail, "WHAT",
                  "condensate: none (default) drops what is not selected, mean represents it by the means of its blocks"),
-    NUMBER_OPTION("epsilon", 0, GEN | LOG | COM, REAL, policy.epsilon, 0, 1, "E",
+    NUMBER_OPTION("epsilon", 0, GEN | LOG | COM | DEC, REAL, policy.epsilon, 0, 1, "E",
                   "mass: attention mass that a head may leave out (default 0.001)"),
     OTHER_OPTION("kv-type", 0, COMPUTING | INS, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"),
     NUMBER_OPTION("rope-base", 0, COMPUTING, REAL, rope_base, 1e-3, 1e12, "X",
@@ -240,25 +244,39 @@ const char *dw_mode_name(dw_attention_mode mode)
     return names[mode];
 }
 
+static int takes_several(const dw_options *options)
+{
+    return options->command == DW_COMMAND_BENCH_DECODE || options->command == DW_COMMAND_COMPARE;
+}
+
 static dw_status read_attention(dw_options *options, const option_row *row, const char *value, dw_error *err)
 {
-    const int most = options->command == DW_COMMAND_BENCH_DECODE ? DW_MODES : 1;
+    const int most = takes_several(options) ? DW_MAX_CHOICES : 1;
     const char *list = value;
     const char *piece;
     int length;
     options->mode_count = 0;
+    options->has_modes = 1;
     while (next_piece(&list, &piece, &length)) {
-        const int modes = most > 1 ? DW_MODES : DW_ALL_MODES; /* the bench does not know what mass reads */
         int mode = 0;
-        while (mode < modes && !is(piece, length, dw_mode_name((dw_attention_mode)mode))) mode++;
-        if (mode == modes) {
-            return dw_fail(err, DW_USAGE, "--%s '%.*s' is not a mode of %s; the modes are dense%s", row->name, length, piece,
-                           most > 1 ? "bench decode" : "this version", most > 1 ? " and condensate" : ", condensate and mass");
+        while (mode < DW_ALL_MODES && !is(piece, length, dw_mode_name((dw_attention_mode)mode))) mode++;
+        if (mode == DW_ALL_MODES) {
+            return dw_fail(err, DW_USAGE, "--%s '%.*s' is not a mode of this version; the modes are dense, condensate and mass",
+                           row->name, length, piece);
         }
         if (options->mode_count == most) return dw_fail(err, DW_USAGE, "--%s %s has too many modes", row->name, value);
         options->modes[options->mode_count++] = (dw_attention_mode)mode;
     }
     options->policy.mode = options->modes[0];
+    return DW_OK;
+}
+
+/* Files alone take the place of the default modes. */
+static dw_status read_policy(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    const int most = takes_several(options) ? DW_MAX_CHOICES : 1;
+    if (options->policy_count == most) return dw_fail(err, DW_USAGE, "--%s is given more than %d times", row->name, most);
+    options->policy_files[options->policy_count++] = value;
     return DW_OK;
 }
 
@@ -448,6 +466,17 @@ static dw_status read_command(dw_options *options, char **argv, int *used, dw_er
     return unknown_command(argv[0], err);
 }
 
+static dw_status check_choices(const dw_options *options, dw_error *err)
+{
+    int condensates = options->policy_count; /* files may leave fields to the command line */
+    for (int i = 0; i < options->mode_count; i++) condensates += options->modes[i] == DW_CONDENSATE;
+    if (options->policy.has_tail && condensates == 0) {
+        return dw_fail(err, DW_USAGE, "--tail mean belongs to --attention condensate");
+    }
+    if (takes_several(options) || options->mode_count + options->policy_count <= 1) return DW_OK;
+    return dw_fail(err, DW_USAGE, "--attention and --policy exclude each other");
+}
+
 /* What no single option can see. */
 static dw_status check_together(const dw_options *options, dw_error *err)
 {
@@ -461,9 +490,7 @@ static dw_status check_together(const dw_options *options, dw_error *err)
     if (options->policy.anchor == 0 && options->policy.window == 0 && options->policy.keys == 0) {
         return dw_fail(err, DW_USAGE, "--anchor, --window and --keys are all 0: the condensate would be empty");
     }
-    if (options->policy.has_tail && options->policy.mode != DW_CONDENSATE) {
-        return dw_fail(err, DW_USAGE, "--tail mean belongs to --attention condensate");
-    }
+    DW_TRY(check_choices(options, err));
     if (options->json && options->csv) return dw_fail(err, DW_USAGE, "--json and --csv exclude each other");
     if ((options->command & PROMPTED) == 0) return DW_OK;
     if (prompts == 0) return dw_fail(err, DW_USAGE, "%s needs --prompt, --prompt-file or --prompt-ids", name);
@@ -504,7 +531,7 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         .deadline = 120,
         .tokens = -1,
         .modes = {DW_DENSE, DW_CONDENSATE},
-        .mode_count = DW_MODES,
+        .mode_count = 1,
         .policy = {DW_DENSE, 1, 64, 32, 1e-3, 0},
         .key_type = DW_F16,
         .value_type = DW_F16,
@@ -520,10 +547,12 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         options->modes[0] = options->policy.mode = DW_CONDENSATE;
         options->tokens = 64;
     }
+    if (options->command == DW_COMMAND_BENCH_DECODE) options->mode_count = 2;
     for (at += used; at < argc; at += used) {
         DW_TRY(read_option(options, argv + at, &used, err));
         if (options->help || options->version) return DW_OK;
     }
+    if (options->policy_count > 0 && !options->has_modes) options->mode_count = 0;
     DW_TRY(read_environment(options, err));
     return check_together(options, err);
 }

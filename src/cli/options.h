@@ -24,7 +24,7 @@ typedef enum {
 
 typedef enum { DW_AUTO, DW_ALWAYS, DW_NEVER } dw_when;
 
-enum { DW_MAX_STOPS = 64, DW_MAX_DEPTHS = 64, DW_MODES = 2, DW_ALL_MODES = 3 };
+enum { DW_MAX_STOPS = 64, DW_MAX_DEPTHS = 64, DW_MAX_CHOICES = 16, DW_ALL_MODES = 3 };
 
 /* Strings point into argv. */
 typedef struct {
@@ -48,11 +48,16 @@ typedef struct {
     int chat;           /* the prompt is a user turn of a conversation */
     const char *system; /* NULL: none */
 
-    int64_t tokens;                    /* -1: until end of text or context */
-    int64_t context;                   /* 0: default */
-    dw_attention_mode modes[DW_MODES]; /* all but the benches use the first */
+    int64_t tokens;  /* -1: until end of text or context */
+    int64_t context; /* 0: default */
+    dw_attention_mode
+        modes[DW_MAX_CHOICES]; /* compare and bench decode take several, as of policy files; the others one in all */
     int mode_count;
+    int has_modes; /* --attention was given */
+    const char *policy_files[DW_MAX_CHOICES];
+    int policy_count;
     dw_policy policy; /* its mode is modes[0] */
+    dw_when screen;   /* auto: not in compare, whose reports are exact */
     dw_type key_type;
     dw_type value_type;
     dw_sampling sampling;

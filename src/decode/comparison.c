@@ -43,7 +43,8 @@ static double divergence(const float *reference, const float *other, int64_t voc
     return fmax(sum, 0);
 }
 
-void dw_comparison_add(dw_comparison *c, const float *reference, const float *other, int64_t vocabulary, int32_t next)
+dw_compared_row dw_comparison_add(dw_comparison *c, const float *reference, const float *other, int64_t vocabulary,
+                                  int32_t next)
 {
     const summary r = summarise(reference, vocabulary);
     const summary o = summarise(other, vocabulary);
@@ -59,6 +60,7 @@ void dw_comparison_add(dw_comparison *c, const float *reference, const float *ot
     c->margin_sum += r.margin;
     c->margin_min = fmin(c->margin_min, r.margin);
     c->rows++;
+    return (dw_compared_row){kl, r.margin, same};
 }
 
 double dw_perplexity(double nll_sum, int64_t rows)

@@ -16,10 +16,18 @@ typedef struct {
     double margin_lost; /* the largest margin of a row where the best tokens differ; 0: none */
 } dw_comparison;
 
+/* Of one row. */
+typedef struct {
+    double kl;
+    double margin; /* of the reference */
+    int is_same;   /* the best tokens are */
+} dw_compared_row;
+
 void dw_comparison_start(dw_comparison *c);
 
 /* reference, other: [vocabulary] finite logits of the same row; next: the id that comes next, 0 .. vocabulary - 1. */
-void dw_comparison_add(dw_comparison *c, const float *reference, const float *other, int64_t vocabulary, int32_t next);
+dw_compared_row dw_comparison_add(dw_comparison *c, const float *reference, const float *other, int64_t vocabulary,
+                                  int32_t next);
 
 /* exp of the mean NLL. */
 double dw_perplexity(double nll_sum, int64_t rows);

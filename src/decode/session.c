@@ -101,7 +101,11 @@ dw_status dw_session_create(dw_session **out, const dw_model *model, dw_transpor
         s->kernels = kernels;
         s->config = *config;
         if (config->plan_count == 0 && config->policy.mode != DW_DENSE) {
-            s->uniform = (dw_policy_plan){.layers = &s->config.policy, .layer_count = 1, .pillar = 1, .reuse = 1};
+            s->uniform = (dw_policy_plan){.layers = &s->config.policy,
+                                          .layer_count = 1,
+                                          .pillar = 1,
+                                          .reuse = 1,
+                                          .screen_from = config->has_screen ? 0 : INT64_MAX};
             s->config.plans = &s->uniform;
             s->config.plan_count = 1;
         }

@@ -14,6 +14,7 @@ typedef struct {
     dw_type key_type;            /* DW_F32, DW_F16, DW_BF16 */
     dw_type value_type;          /* DW_F32, DW_F16, DW_BF16 */
     dw_policy policy;            /* for sparse rows, in every layer; not used with plans */
+    int has_screen;              /* of that policy: always, or never */
     const dw_policy_plan *plans; /* [plan_count] for sparse rows, the first until dw_session_use_plan; borrowed */
     int64_t plan_count;
     int ranks_on_host; /* ranks that share this host's memory; 0: one */

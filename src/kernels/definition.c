@@ -189,27 +189,53 @@ static int64_t run_weights(const dw_kernels *k, const bench *b, dw_type type, fl
     return (int64_t)MASKS * EACH;
 }
 
-/* The screen: a query against a block, and keys that are left. b->stored: any bytes; scales and lowest numbers are halves of floats. */
-static int64_t run_screen(const dw_kernels *k, const bench *b, dw_type type, float *out)
+/* Queries against a block of the screen; scales and lowest numbers are halves of floats. */
+enum { SCREEN_CHANNELS = 80 };
+typedef struct {
+    int16_t number[ROWS][SCREEN_CHANNELS];
+    dw_screen_query query[ROWS];
+} screen_queries;
+
+static void make_queries(const dw_kernels *k, const bench *b, screen_queries *q)
 {
-    enum { CHANNELS = 80, KEYS = 11 };
-    uint16_t scale[CHANNELS];
-    uint16_t lowest[CHANNELS];
-    int16_t number[CHANNELS];
-    dw_screen_query query;
-    (void)type;
-    for (int c = 0; c < CHANNELS; c++) {
+    uint16_t scale[SCREEN_CHANNELS];
+    uint16_t lowest[SCREEN_CHANNELS];
+    for (int c = 0; c < SCREEN_CHANNELS; c++) {
         scale[c] = (uint16_t)(c % 7 == 0 ? 0 : dw_bf16_of_f32(fabsf(b->matrix[c])));
-        lowest[c] = dw_bf16_of_f32(b->matrix[CHANNELS + c] * 3.0f);
+        lowest[c] = dw_bf16_of_f32(b->matrix[SCREEN_CHANNELS + c] * 3.0f);
     }
-    query = k->screen_query(number, b->x, scale, lowest, CHANNELS);
-    k->screen_scores(out, &query, number, b->stored, CHANNELS);
-    memcpy(out + DW_BLOCK, &query, sizeof query);
-    memcpy(out + DW_BLOCK + 5, number, sizeof number);
-    k->key_scores(out + DW_BLOCK + 45, b->x, b->matrix, CHANNELS, KEYS, HEAD_DIM);
-    return DW_BLOCK + 45 + KEYS;
+    for (int64_t i = 0; i < ROWS; i++) {
+        q->query[i] = k->screen_query(q->number[i], b->x + i * INPUTS, scale, lowest, SCREEN_CHANNELS);
+    }
 }
-_Static_assert(sizeof(dw_screen_query) == 5 * sizeof(float), "run_screen copies it");
+
+static int64_t run_screen_query(const dw_kernels *k, const bench *b, dw_type type, float *out)
+{
+    screen_queries q;
+    (void)type;
+    make_queries(k, b, &q);
+    memcpy(out, &q, sizeof q);
+    return (int64_t)(sizeof q / sizeof *out);
+}
+_Static_assert(sizeof(screen_queries) % sizeof(float) == 0, "run_screen_query copies it");
+
+/* b->stored: any bytes. */
+static int64_t run_screen_scores(const dw_kernels *k, const bench *b, dw_type type, float *out)
+{
+    screen_queries q;
+    (void)type;
+    make_queries(&dw_kernels_scalar, b, &q);
+    k->screen_scores(out, q.query, q.number[0], ROWS, b->stored, SCREEN_CHANNELS);
+    return (int64_t)ROWS * DW_BLOCK;
+}
+
+static int64_t run_key_scores(const dw_kernels *k, const bench *b, dw_type type, float *out)
+{
+    enum { KEYS = 11, STRIDE = 80 };
+    (void)type;
+    k->key_scores(out, b->x, b->matrix, STRIDE, KEYS, HEAD_DIM);
+    return KEYS;
+}
 
 /* Onto limbs that are not zero; with the low ones and without. */
 static int64_t run_add_limbs(const dw_kernels *k, const bench *b, dw_type type, float *out)
@@ -271,9 +297,18 @@ static const struct {
     const char *name; /* as in kernels.h */
     slot *run;
 } typed[] = {{"linear", run_linear}, {"dequantize", run_dequantize}, {"scores", run_scores}, {"values", run_values}},
-  untyped[] = {{"linear_tile", run_linear_tile}, {"exp2", run_exp2},       {"silu", run_silu},           {"gelu", run_gelu},
-               {"gelu_tanh", run_gelu_tanh},     {"weights", run_weights}, {"add_limbs", run_add_limbs}, {"screen", run_screen},
-               {"vector", run_vector},           {"numbers", run_numbers}};
+  untyped[] = {{"linear_tile", run_linear_tile},
+               {"exp2", run_exp2},
+               {"silu", run_silu},
+               {"gelu", run_gelu},
+               {"gelu_tanh", run_gelu_tanh},
+               {"weights", run_weights},
+               {"add_limbs", run_add_limbs},
+               {"screen_query", run_screen_query},
+               {"screen_scores", run_screen_scores},
+               {"key_scores", run_key_scores},
+               {"vector", run_vector},
+               {"numbers", run_numbers}};
 enum { TYPED = sizeof typed / sizeof typed[0], UNTYPED = sizeof untyped / sizeof untyped[0] };
 
 static int has_slot(slot *run, dw_type type)

@@ -79,9 +79,10 @@ typedef struct dw_kernels {
        squares and of the offset run in 16 lanes of FMAs, then halves. Returns the rest. */
     dw_screen_query (*screen_query)(int16_t *number, const float *q, const uint16_t *scale, const uint16_t *lowest, int n);
 
-    /* out[j] = fma(unit, float(sum over c of number[c] * (codes - 128)), offset) for the 64 keys of a block. codes: [n / 4][64][4],
-       n a multiple of DW_LANES, at most DW_MAX_HEAD_DIM. The sum is exact. */
-    void (*screen_scores)(float *out, const dw_screen_query *query, const int16_t *number, const uint8_t *codes, int n);
+    /* out[i * DW_BLOCK + j] = fma(unit, float(sum over c of number[c] * (codes - 128)), offset) for the 64 keys of a block and each of
+       `rows` queries. number: [rows][n]; codes: [n / 4][64][4], n a multiple of DW_LANES, at most DW_MAX_HEAD_DIM. The sum is exact. */
+    void (*screen_scores)(float *out, const dw_screen_query *query, const int16_t *number, int rows, const uint8_t *codes,
+                          int n);
 
     /* out[i] = q . row i, one FMA chain from +0 in channel order (the bits of scores[]); rows: [n] of d floats, `stride` apart. */
     void (*key_scores)(float *out, const float *q, const float *rows, int64_t stride, int n, int d);
@@ -99,7 +100,8 @@ const dw_kernels *dw_kernels_best(void);
 const dw_kernels *dw_kernels_named(const char *name);
 
 extern const dw_kernels dw_kernels_scalar;
-extern const dw_kernels dw_kernels_avx2;   /* AVX2, FMA, F16C; may only be called where the CPU has them */
-extern const dw_kernels dw_kernels_avx512; /* AVX-512 F, BW, DQ, VL besides */
+extern const dw_kernels dw_kernels_avx2;       /* AVX2, FMA, F16C; may only be called where the CPU has them */
+extern const dw_kernels dw_kernels_avx512;     /* AVX-512 F, BW, DQ, VL besides */
+extern const dw_kernels dw_kernels_avx512vnni; /* AVX-512 VNNI besides; its name is "avx512" as well */
 
 #endif

@@ -97,10 +97,13 @@ INLINE void scores_half(float *out, const dw_screen_query *query, const int16_t 
     }
 }
 
-void dw_screen_scores_avx2(float *out, const dw_screen_query *query, const int16_t *number, const uint8_t *codes, int n)
+void dw_screen_scores_avx2(float *out, const dw_screen_query *query, const int16_t *number, int rows, const uint8_t *codes,
+                           int n)
 {
-    scores_half(out, query, number, codes, n, 0);
-    scores_half(out, query, number, codes, n, DW_BLOCK / 2);
+    for (int64_t i = 0; i < rows; i++) {
+        scores_half(out + i * DW_BLOCK, &query[i], number + i * n, codes, n, 0);
+        scores_half(out + i * DW_BLOCK, &query[i], number + i * n, codes, n, DW_BLOCK / 2);
+    }
 }
 
 void dw_key_scores_avx2(float *out, const float *q, const float *rows, int64_t stride, int n, int d)

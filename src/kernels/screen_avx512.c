@@ -62,7 +62,7 @@ INLINE __m512i add_pairs(__m512i a, __m512i b)
     return _mm512_add_epi32(_mm512_permutex2var_epi32(a, even, b), _mm512_permutex2var_epi32(a, odd, b));
 }
 
-void dw_screen_scores_avx512(float *out, const dw_screen_query *query, const int16_t *number, const uint8_t *codes, int n)
+INLINE void scores_row(float *out, const dw_screen_query *query, const int16_t *number, const uint8_t *codes, int n)
 {
     __m512i acc[WIDTH];
     const __m512i shift = _mm512_set1_epi32((int32_t)(128 * (uint32_t)query->sum));
@@ -84,6 +84,12 @@ void dw_screen_scores_avx512(float *out, const dw_screen_query *query, const int
         _mm512_storeu_ps(out + 8 * i,
                          _mm512_fmadd_ps(_mm512_set1_ps(query->unit), _mm512_cvtepi32_ps(sum), _mm512_set1_ps(query->offset)));
     }
+}
+
+void dw_screen_scores_avx512(float *out, const dw_screen_query *query, const int16_t *number, int rows, const uint8_t *codes,
+                             int n)
+{
+    for (int64_t i = 0; i < rows; i++) scores_row(out + i * DW_BLOCK, &query[i], number + i * n, codes, n);
 }
 
 void dw_key_scores_avx512(float *out, const float *q, const float *rows, int64_t stride, int n, int d)

@@ -12,12 +12,15 @@
 #define DW_DECLARE_SCREEN_KERNELS(isa)                                                                                         \
     dw_screen_query dw_screen_query_##isa(int16_t *number, const float *q, const uint16_t *scale, const uint16_t *lowest,      \
                                           int n);                                                                              \
-    void dw_screen_scores_##isa(float *out, const dw_screen_query *query, const int16_t *number, const uint8_t *codes, int n); \
+    void dw_screen_scores_##isa(float *out, const dw_screen_query *query, const int16_t *number, int rows,                     \
+                                const uint8_t *codes, int n);                                                                  \
     void dw_key_scores_##isa(float *out, const float *q, const float *rows, int64_t stride, int n, int d);
 
 DW_DECLARE_SCREEN_KERNELS(scalar)
 DW_DECLARE_SCREEN_KERNELS(avx2)
 DW_DECLARE_SCREEN_KERNELS(avx512)
+void dw_screen_scores_avx512vnni(float *out, const dw_screen_query *query, const int16_t *number, int rows,
+                                 const uint8_t *codes, int n);
 
 /* A chain waits for each FMA before the next; CHAINS of them run side by side. */
 enum { DW_KEY_CHAINS = 8 };

@@ -37,12 +37,15 @@ dw_screen_query dw_screen_query_scalar(int16_t *number, const float *q, const ui
     return query;
 }
 
-void dw_screen_scores_scalar(float *out, const dw_screen_query *query, const int16_t *number, const uint8_t *codes, int n)
+void dw_screen_scores_scalar(float *out, const dw_screen_query *query, const int16_t *number, int rows, const uint8_t *codes,
+                             int n)
 {
-    for (int j = 0; j < DW_BLOCK; j++) {
-        int32_t sum = 0; /* |sum| <= 512 * 128 * 32000 < 2^31 */
-        for (int c = 0; c < n; c++) sum += number[c] * (codes[(c / 4 * DW_BLOCK + j) * 4 + c % 4] - 128);
-        out[j] = fmaf(query->unit, (float)sum, query->offset);
+    for (int64_t i = 0; i < rows; i++) {
+        for (int j = 0; j < DW_BLOCK; j++) {
+            int32_t sum = 0; /* |sum| <= 512 * 128 * 32000 < 2^31 */
+            for (int c = 0; c < n; c++) sum += number[i * n + c] * (codes[(c / 4 * DW_BLOCK + j) * 4 + c % 4] - 128);
+            out[i * DW_BLOCK + j] = fmaf(query[i].unit, (float)sum, query[i].offset);
+        }
     }
 }
 

@@ -265,7 +265,7 @@ void attention_case_sparse(const attention_case *c, const dw_kernels *kernels, i
     if (top != NULL) copy_top(&shape, proposals, top);
     MUST(dw_pool_create(&pool, threads, 0, err));
     MUST(dw_sparse_create(&sparse, kernels, pool, &config, &shape, err));
-    dw_sparse_attend(sparse, dw_visible_positions(c->n - 1, c->window), c->q, value_exponent, proposals, tail, out, omitted);
+    dw_sparse_attend(sparse, dw_visible_positions(c->n - 1, c->window), c->q, value_exponent, proposals, tail, 1, out, omitted);
     dw_sparse_destroy(sparse);
     dw_proposal_shape_free(&shape);
     dw_pool_destroy(pool);

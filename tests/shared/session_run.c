@@ -132,10 +132,11 @@ void session_expect_same_rows(const session_outcome *expected, const session_out
 
 void session_expect_same(const session_outcome *expected, const session_outcome *actual, const char *what)
 {
-    const dw_omitted *e = &expected->omitted;
-    const dw_omitted *a = &actual->omitted;
+    dw_omitted e = expected->omitted;
+    dw_omitted a = actual->omitted;
+    e.key_bytes = e.survivors = a.key_bytes = a.survivors = 0; /* every rank finds its own best keys */
     session_expect_same_rows(expected, actual, what);
-    cr_assert(memcmp(e, a, sizeof *e) == 0,
+    cr_assert(memcmp(&e, &a, sizeof e) == 0,
               "%s: omitted mass sums to [%.17g, %.17g], the worst is in [%.17g, %.17g]; not [%.17g, %.17g], [%.17g, %.17g]",
-              what, a->sum_low, a->sum_high, a->max_low, a->max_high, e->sum_low, e->sum_high, e->max_low, e->max_high);
+              what, a.sum_low, a.sum_high, a.max_low, a.max_high, e.sum_low, e.sum_high, e.max_low, e.max_high);
 }

@@ -90,7 +90,7 @@ static dw_status run_rank(dw_transport *t, void *context, dw_error *err)
     const run *r = context;
     const dw_shard_config config = {LAYERS, KV_HEADS, D, DW_F16, DW_F16, POSITIONS, t->rank, t->size};
     dw_policy policy = r->how->policy;
-    const dw_policy_plan plan = {.layers = &policy, .layer_count = 1, .pillar = 1, .reuse = 1};
+    const dw_policy_plan plan = {.layers = &policy, .layer_count = 1, .pillar = 1, .reuse = 1, .screen_from = INT64_MAX};
     dw_attention *attention = NULL;
     dw_pool *pool = NULL;
     dw_status status;

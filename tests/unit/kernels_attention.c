@@ -9,7 +9,7 @@
 #include "kernels/f16.h"
 #include "kernels/kernels.h"
 
-enum { MAX_D = 160, MAX_ROWS = 13, GUARD = 8 };
+enum { MAX_D = 160, MAX_ROWS = 13, GUARD = 8, ISAS = 3 };
 
 static uint64_t state;
 
@@ -35,19 +35,17 @@ static float next_float(float amplitude)
     return (float)((int32_t)(next_bits() >> 40) - (1 << 23)) * (amplitude / 8388608.0f);
 }
 
-/* The instruction sets to compare with the definition; says which are missing here. */
+/* The tables to compare with the definition; says which are missing here. */
 static int others(const dw_kernels **list)
 {
-    static const char *const names[] = {"avx2", "avx512"};
+    const dw_kernels *const avx512 = dw_kernels_named("avx512");
     int count = 0;
-    for (int i = 0; i < 2; i++) {
-        list[count] = dw_kernels_named(names[i]);
-        if (list[count] == NULL) {
-            printf("note: this CPU can not run %s, it is not compared here\n", names[i]);
-        } else {
-            count++;
-        }
-    }
+    list[count] = dw_kernels_named("avx2");
+    count += list[count] != NULL;
+    if (avx512 != NULL) list[count++] = avx512;
+    if (avx512 == &dw_kernels_avx512vnni) list[count++] = &dw_kernels_avx512; /* runs where the other does */
+    if (count < ISAS)
+        printf("note: this CPU can run only %d of %d instruction sets, the others are not compared here\n", count, ISAS);
     return count;
 }
 
@@ -74,7 +72,7 @@ Test(kernels_attention, scores_have_the_definitions_bits)
 {
     static float block[DW_BLOCK * MAX_D], q[MAX_ROWS * MAX_D], want[MAX_ROWS * DW_BLOCK + GUARD],
         got[MAX_ROWS * DW_BLOCK + GUARD];
-    const dw_kernels *list[2];
+    const dw_kernels *list[ISAS];
     const int count = others(list);
     for (int t = 0; t < 3; t++) {
         for (int i = 0; i < 10; i++) {
@@ -99,7 +97,7 @@ Test(kernels_attention, values_have_the_definitions_bits_for_every_range_of_keys
 {
     static float block[DW_BLOCK * MAX_D], w[MAX_ROWS * DW_BLOCK], want[MAX_ROWS * MAX_D + GUARD], got[MAX_ROWS * MAX_D + GUARD];
     static const int ranges[][2] = {{0, 63}, {0, 0}, {63, 63}, {5, 40}};
-    const dw_kernels *list[2];
+    const dw_kernels *list[ISAS];
     const int count = others(list);
     for (int t = 0; t < 3; t++) {
         for (int i = 0; i < 10; i++) {
@@ -125,7 +123,7 @@ Test(kernels_attention, values_have_the_definitions_bits_for_every_range_of_keys
 Test(kernels_attention, weights_have_the_definitions_bits_for_every_mask_and_spread)
 {
     static const float spreads[] = {0.0f, 1.0f, 30.0f, 1000.0f, 1e6f};
-    const dw_kernels *list[2];
+    const dw_kernels *list[ISAS];
     const int count = others(list);
     for (int trial = 0; trial < 400; trial++) {
         float s[DW_BLOCK], want[DW_BLOCK], got[DW_BLOCK], want_maxima[DW_LANES], got_maxima[DW_LANES];
@@ -161,7 +159,7 @@ Test(kernels_attention, exp2_has_the_definitions_bits_and_2e_7_relative_error)
 {
     enum { COUNT = 20001 };
     static float x[COUNT], want[COUNT], got[COUNT];
-    const dw_kernels *list[2];
+    const dw_kernels *list[ISAS];
     const int count = others(list);
     for (int i = 0; i < COUNT; i++) x[i] = -130.0f + 256.0f * (float)i / COUNT;
     x[0] = -INFINITY, x[1] = -125.0f, x[2] = -0.0f, x[3] = nextafterf(-125.0f, -126.0f), x[4] = -3e38f;
@@ -184,7 +182,7 @@ Test(kernels_attention, silu_has_the_definitions_bits_and_a_small_error)
 {
     enum { COUNT = 4003 };
     static float gate[COUNT], up[COUNT], want[COUNT], got[COUNT];
-    const dw_kernels *list[2];
+    const dw_kernels *list[ISAS];
     const int count = others(list);
     for (int i = 0; i < COUNT; i++) {
         gate[i] = i < 10 ? (float)(i - 5) * 1e5f : next_float(i % 2 ? 120.0f : 4.0f);
@@ -210,7 +208,7 @@ Test(kernels_attention, silu_has_the_definitions_bits_and_a_small_error)
 Test(kernels_attention, limbs_are_the_same_integers)
 {
     enum { COUNT = 67 };
-    const dw_kernels *list[2];
+    const dw_kernels *list[ISAS];
     const int count = others(list);
     for (int trial = 0; trial < 300; trial++) {
         float o[COUNT];
@@ -241,47 +239,62 @@ Test(kernels_attention, limbs_are_the_same_integers)
 Test(kernels_attention, the_screen_has_the_definitions_bits)
 {
     static uint8_t codes[DW_BLOCK * MAX_D];
-    static float q[MAX_D], rows[MAX_ROWS * MAX_D];
+    static float q[MAX_D];
+    static int16_t want_number[MAX_ROWS * MAX_D + GUARD], got_number[MAX_ROWS * MAX_D + GUARD];
+    static float want[MAX_ROWS * DW_BLOCK + GUARD], got[MAX_ROWS * DW_BLOCK + GUARD];
     static const float amplitudes[] = {4.0f, 0.0f, 1e-34f, 1e9f};
     static const int channels[] = {16, 32, 64, 80, 128, 160};
-    const dw_kernels *list[2];
+    const dw_kernels *list[ISAS];
     const int count = others(list);
-    for (int i = 0; i < 6 * 4 * 10; i++) {
-        const int n = channels[i % 6];
+    for (int trial = 0; trial < 6 * 4 * 10; trial++) {
+        const int n = channels[trial % 6];
+        const int rows = 1 + trial % 8;
         uint16_t scale[MAX_D], lowest[MAX_D];
-        int16_t want_number[MAX_D + GUARD], got_number[MAX_D + GUARD];
-        float want[DW_BLOCK + GUARD], got[DW_BLOCK + GUARD];
-        dw_screen_query want_query, got_query;
-        for (int j = 0; j < DW_BLOCK * n; j++) codes[j] = (uint8_t)(i % 3 == 0 ? (next_bits() & 1) * 255 : next_bits());
+        dw_screen_query want_query[MAX_ROWS], got_query[MAX_ROWS];
+        for (int j = 0; j < DW_BLOCK * n; j++) codes[j] = (uint8_t)(trial % 3 == 0 ? (next_bits() & 1) * 255 : next_bits());
         for (int c = 0; c < n; c++) {
-            q[c] = next_float(amplitudes[i / 6 % 4]);
             scale[c] = dw_bf16_of_f32(next_bits() % 5 == 0 ? 0.0f : fabsf(next_float(0.1f)));
-            lowest[c] = dw_bf16_of_f32(next_float(i % 2 ? 3.0f : 300.0f));
+            lowest[c] = dw_bf16_of_f32(next_float(trial % 2 ? 3.0f : 300.0f));
         }
         memset(want, 0xA5, sizeof want);
+        memset(got, 0xA5, sizeof got);
         memset(want_number, 0xA5, sizeof want_number);
-        want_query = dw_kernels_scalar.screen_query(want_number, q, scale, lowest, n);
-        dw_kernels_scalar.screen_scores(want, &want_query, want_number, codes, n);
-        cr_assert(isfinite(want[DW_BLOCK - 1]));
-        for (int k = 0; k < count; k++) {
-            memset(got, 0xA5, sizeof got);
-            memset(got_number, 0xA5, sizeof got_number);
-            got_query = list[k]->screen_query(got_number, q, scale, lowest, n);
-            cr_assert(memcmp(&want_query, &got_query, sizeof got_query) == 0, "screen_query of %s, %d channels", list[k]->name, n);
-            cr_assert(memcmp(want_number, got_number, sizeof got_number) == 0, "numbers of %s, %d channels", list[k]->name, n);
-            list[k]->screen_scores(got, &got_query, got_number, codes, n);
-            expect_same(want, got, DW_BLOCK + GUARD, "screen_scores", list[k], n, 1);
+        for (int k = -1; k < count; k++) {
+            const dw_kernels *kernels = k < 0 ? &dw_kernels_scalar : list[k];
+            int16_t *number = k < 0 ? want_number : got_number;
+            dw_screen_query *query = k < 0 ? want_query : got_query;
+            uint64_t kept = state;
+            if (k >= 0) memset(got_number, 0xA5, sizeof got_number);
+            for (int64_t i = 0; i < rows; i++) {
+                for (int c = 0; c < n; c++) q[c] = next_float(amplitudes[trial / 6 % 4]);
+                query[i] = kernels->screen_query(number + i * n, q, scale, lowest, n);
+            }
+            if (k + 1 < count) state = kept; /* the same queries for all */
+            kernels->screen_scores(k < 0 ? want : got, query, number, rows, codes, n);
+            if (k < 0) continue;
+            cr_assert(memcmp(want_query, got_query, (size_t)rows * sizeof *got_query) == 0, "screen_query of %s, %d channels",
+                      kernels->name, n);
+            cr_assert(memcmp(want_number, got_number, sizeof got_number) == 0, "numbers of %s, %d channels", kernels->name, n);
+            expect_same(want, got, MAX_ROWS * DW_BLOCK + GUARD, "screen_scores", kernels, n, rows);
         }
     }
-    for (int j = 0; j < MAX_ROWS * MAX_D; j++) rows[j] = next_float(4.0f);
-    for (int rows_count = 1; rows_count <= MAX_ROWS; rows_count++) {
+}
+
+Test(kernels_attention, key_scores_have_the_definitions_bits)
+{
+    static float q[MAX_D], keys[MAX_ROWS * MAX_D];
+    const dw_kernels *list[ISAS];
+    const int count = others(list);
+    for (int c = 0; c < MAX_D; c++) q[c] = next_float(2.0f);
+    for (int j = 0; j < MAX_ROWS * MAX_D; j++) keys[j] = next_float(4.0f);
+    for (int rows = 1; rows <= MAX_ROWS; rows++) {
         float want[MAX_ROWS + GUARD], got[MAX_ROWS + GUARD];
         memset(want, 0xA5, sizeof want);
         memset(got, 0xA5, sizeof got);
-        dw_kernels_scalar.key_scores(want, q, rows, MAX_D, rows_count, 77);
+        dw_kernels_scalar.key_scores(want, q, keys, MAX_D, rows, 77);
         for (int k = 0; k < count; k++) {
-            list[k]->key_scores(got, q, rows, MAX_D, rows_count, 77);
-            expect_same(want, got, MAX_ROWS + GUARD, "key_scores", list[k], 77, rows_count);
+            list[k]->key_scores(got, q, keys, MAX_D, rows, 77);
+            expect_same(want, got, MAX_ROWS + GUARD, "key_scores", list[k], 77, rows);
         }
     }
 }
@@ -290,18 +303,20 @@ Test(kernels_attention, the_screen_has_the_definitions_bits)
 Test(kernels_attention, the_screens_sums_reach_their_ends)
 {
     static uint8_t codes[DW_BLOCK * DW_MAX_HEAD_DIM];
+    static const int ends[] = {-32000, 32000};
     int16_t number[DW_MAX_HEAD_DIM];
     float want[DW_BLOCK], got[DW_BLOCK];
-    const dw_kernels *list[2];
+    const dw_kernels *list[ISAS];
     const int count = others(list);
-    for (int sign = -1; sign <= 1; sign += 2) {
-        const dw_screen_query query = {.unit = 1.0f, .sum = DW_MAX_HEAD_DIM * 32000 * sign};
-        for (int c = 0; c < DW_MAX_HEAD_DIM; c++) number[c] = (int16_t)(32000 * sign);
-        memset(codes, 0, sizeof codes);
-        dw_kernels_scalar.screen_scores(want, &query, number, codes, DW_MAX_HEAD_DIM);
-        cr_assert_eq(want[5], -128.0f * 32000.0f * (float)DW_MAX_HEAD_DIM * (float)sign);
+    for (int i = 0; i < 4; i++) {
+        const int end = ends[i % 2];
+        const dw_screen_query query = {.unit = 1.0f, .sum = DW_MAX_HEAD_DIM * end};
+        for (int c = 0; c < DW_MAX_HEAD_DIM; c++) number[c] = (int16_t)end;
+        memset(codes, i < 2 ? 0 : 255, sizeof codes);
+        dw_kernels_scalar.screen_scores(want, &query, number, 1, codes, DW_MAX_HEAD_DIM);
+        cr_assert_eq(want[5], (i < 2 ? -128.0f : 127.0f) * (float)end * (float)DW_MAX_HEAD_DIM);
         for (int k = 0; k < count; k++) {
-            list[k]->screen_scores(got, &query, number, codes, DW_MAX_HEAD_DIM);
+            list[k]->screen_scores(got, &query, number, 1, codes, DW_MAX_HEAD_DIM);
             expect_same(want, got, DW_BLOCK, "screen_scores", list[k], DW_MAX_HEAD_DIM, 1);
         }
     }

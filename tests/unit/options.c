@@ -129,7 +129,7 @@ Test(options, the_other_commands_have_theirs)
     cr_assert(o.policy.anchor == 3 && o.policy.window == 4 && o.policy.keys == 5);
     ACCEPTED(&o, "bench", "prefill", "-m", "x");
     cr_assert_eq(o.command, DW_COMMAND_BENCH_PREFILL);
-    cr_assert(o.depth_count == 3 && o.depths[1] == 4096 && o.mode_count == 2);
+    cr_assert(o.depth_count == 3 && o.depths[1] == 4096 && o.mode_count == 1 && o.modes[0] == DW_DENSE);
     ACCEPTED(&o, "bench", "kernels", "--threads", "2", "--csv");
     cr_assert(o.command == DW_COMMAND_BENCH_KERNELS && o.model == NULL && o.threads == 2 && o.csv);
     REFUSED("--model", "bench", "kernels", "-m", "x");
@@ -158,18 +158,34 @@ Test(options, unknown_commands_and_options_are_refused_by_name)
     REFUSED("--prompt", "bench", "decode", "-m", "x", "-p", "y");
 }
 
+Test(options, policies_take_the_place_of_the_default_modes_and_follow_those_that_are_given)
+{
+    dw_options o;
+    ACCEPTED(&o, "generate", "-m", "x", "-p", "y", "--policy", "f", "--tail", "mean", "--screen", "always");
+    cr_assert(o.mode_count == 0 && o.policy_count == 1 && o.policy.has_tail && o.screen == DW_ALWAYS);
+    cr_assert_str_eq(o.policy_files[0], "f");
+    ACCEPTED(&o, "compare", "-m", "x", "-p", "y", "--policy", "f", "--policy", "g");
+    cr_assert(o.mode_count == 0 && o.policy_count == 2);
+    ACCEPTED(&o, "compare", "-m", "x", "-p", "y", "--attention", "condensate,mass", "--policy", "f");
+    cr_assert(o.mode_count == 2 && o.modes[1] == DW_MASS && o.policy_count == 1);
+    ACCEPTED(&o, "bench", "decode", "-m", "x", "--attention", "mass");
+    cr_assert(o.mode_count == 1 && o.modes[0] == DW_MASS);
+}
+
 Test(options, modes_that_do_not_exist_are_refused_with_those_that_do)
 {
     REFUSED("dense, condensate and mass", GENERATE, "--attention", "lossless");
-    REFUSED("'mass' is not a mode of bench decode; the modes are dense and condensate", "bench", "decode", "-m", "x",
-            "--attention", "mass");
     REFUSED("--tail 'median' is not none or mean", GENERATE, "--tail", "median");
     REFUSED("--tail mean belongs to --attention condensate", GENERATE, "--tail", "mean");
     REFUSED("--tail mean belongs to --attention condensate", GENERATE, "--attention", "mass", "--tail", "mean");
     REFUSED("--epsilon 2 is out of range (0..1)", GENERATE, "--epsilon", "2");
     REFUSED("''", GENERATE, "--attention", "");
     REFUSED("too many", GENERATE, "--attention", "dense,condensate");
-    REFUSED("too many", "bench", "decode", "-m", "x", "--attention", "dense,dense,dense");
+    REFUSED("too many", "bench", "decode", "-m", "x", "--attention",
+            "mass,mass,mass,mass,mass,mass,mass,mass,mass,mass,mass,mass,mass,mass,mass,mass,mass");
+    REFUSED("--attention and --policy exclude each other", GENERATE, "--attention", "mass", "--policy", "f");
+    REFUSED("--policy is given more than 1 times", GENERATE, "--policy", "f", "--policy", "g");
+    REFUSED("--screen 'perhaps'", GENERATE, "--screen", "perhaps");
     REFUSED("--kv-type 'q8_0'", GENERATE, "--kv-type", "q8_0");
     REFUSED("--kv-type 'f16,f16,f16'", GENERATE, "--kv-type", "f16,f16,f16");
     REFUSED("--kv-type 'f16,'", GENERATE, "--kv-type", "f16,");

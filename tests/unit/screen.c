@@ -48,8 +48,8 @@ static void change_keys(attention_case *c, kind what)
 static void make(attention_case *c, kind what, int64_t n, int shape)
 {
     static const int64_t shapes[][3] = {{9, 3, 64}, {4, 4, 24}, {8, 1, 128}, {6, 2, 11}};
-    attention_case_random(c, shapes[shape][0], shapes[shape][1], shapes[shape][2], n, (uint64_t)(n * 40 + shape * 10 + (int)what),
-                          4.0f, 2.0f, 1.0f);
+    attention_case_random(c, shapes[shape][0], shapes[shape][1], shapes[shape][2], n,
+                          (uint64_t)(n * 40 + shape * 10 + (int)what), 4.0f, 2.0f, 1.0f);
     change_keys(c, what);
     for (int64_t i = 0; i < c->heads * c->d; i++) {
         if (what == ZERO_QUERY) c->q[i] = 0.0f;
@@ -80,7 +80,7 @@ static double worst_error(const attention_case *c, const dw_shard *shard, dw_scr
     memcpy(q, c->q + head * c->d, (size_t)c->d * sizeof *q);
     query = k->screen_query(numbers, q, known.scale, known.lowest, n);
     error = dw_screen_error(&known, &query, norm_of(q, c->d), c->d);
-    k->screen_scores(screened, &query, numbers, known.codes, n);
+    k->screen_scores(screened, &query, numbers, 1, known.codes, n);
     k->scores[DW_F16](exact, q, c->d, 1, dw_shard_keys(shard, 0, kv_head, (dw_block_slot){block}), (int)c->d);
     for (int64_t j = 0; j < DW_BLOCK; j++) {
         k->dequantize[DW_F16](row, dw_screen_row(screen, 0, kv_head, block * DW_BLOCK + j), c->d);
