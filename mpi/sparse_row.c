@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attention/block_selector.h"
+#include "attention/budget.h"
 #include "attention/discovery.h"
 #include "attention/mass.h"
 #include "attention/partial.h"
@@ -454,6 +455,7 @@ static void choose_cuts(dw_sparse_row *r, dw_omitted *omitted)
         r->bins[h] = cut.bin;
         dw_omitted_add(omitted, cut.omitted, r->position, r->layer->index, h);
         dw_omitted_count(omitted, cut.keys, dw_visible_count(r->visible));
+        if (omitted->curves != NULL) dw_budget_curve_add(&omitted->curves[r->layer->index * r->heads + h], &r->histograms[h]);
     }
 }
 

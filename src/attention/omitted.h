@@ -9,6 +9,8 @@ typedef struct {
 } dw_interval;
 
 /* Over sparse rows x layers x heads so far; start from all zero. */
+struct dw_budget_curve;
+
 typedef struct dw_omitted {
     int64_t count; /* rows * layers * heads; 0: no sparse row yet */
     double sum_low, sum_high;
@@ -20,8 +22,9 @@ typedef struct dw_omitted {
     int64_t survivors;               /* keys that were scored again exactly, over all heads */
     double recall_sum; /* share of the exact best keys that a selection holds: over recall_count rows, layers and heads */
     int64_t recall_count;
-    int64_t selected, visible;  /* keys attended to, and keys that the rows saw */
-    struct dw_omitted *by_head; /* NULL, or [layers][heads] of the caller: the same of each alone */
+    int64_t selected, visible;      /* keys attended to, and keys that the rows saw */
+    struct dw_omitted *by_head;     /* NULL, or [layers][heads] of the caller: the same of each alone */
+    struct dw_budget_curve *curves; /* NULL, or [layers][heads] of the caller: of mode mass (attention/budget.h) */
     int64_t heads;
 } dw_omitted;
 

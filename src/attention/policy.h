@@ -33,7 +33,8 @@ typedef struct {
     int64_t reuse;       /* a selection serves positions with the same position / reuse; 1: each row its own */
     dw_selector selector;
     int is_audited; /* selections that are reused or made by blocks are compared with the exact one of every row, which reads all keys */
-    int64_t screen_from; /* in contexts of so many positions the int8 screen finds the best keys: the same sets from fewer bytes, a wider
+    int64_t
+        screen_from; /* in contexts of so many positions the int8 screen finds the best keys: the same sets from fewer bytes, a wider
                             omitted mass (not in layers with a tail); 0: always, INT64_MAX: never */
 } dw_policy_plan;
 

@@ -73,12 +73,13 @@ static json_t *choice_json(const dw_compared_with *w, int64_t choice)
     const dw_comparison *c = &result->sum;
     const double rows = (double)c->rows;
     json_t *divergence = c->first_difference < 0 ? json_null() : json_integer((json_int_t)c->first_difference + 1);
-    return json_pack("{s:o, s:I, s:o, s:f, s:{s:f, s:f}, s:{s:f, s:f}, s:{s:f, s:f, s:f}, s:o, s:o}", "attention",
+    return json_pack("{s:o, s:I, s:o, s:f, s:{s:f, s:f}, s:{s:f, s:f}, s:{s:f, s:f, s:f}, s:o, s:o, s:o}", "attention",
                      dw_choice_json(w->rank->options, (int)choice, &result->omitted), "tokens", (json_int_t)c->rows,
                      "first_divergence", divergence, "match", (double)c->matches / rows, "kl", "mean", c->kl_sum / rows, "max",
                      c->kl_max, "perplexity", "dense", dw_perplexity(c->reference_nll_sum, c->rows), "mode",
                      dw_perplexity(c->other_nll_sum, c->rows), "margin", "mean", c->margin_sum / rows, "min", c->margin_min,
-                     "lost", c->margin_lost, "layers", layers_json(w, result), "rows", rows_json(result));
+                     "lost", c->margin_lost, "layers", layers_json(w, result), "rows", rows_json(result), "discovery",
+                     dw_discovery_json(&result->omitted));
 }
 
 dw_status dw_comparison_json(const dw_compared_with *w, dw_error *err)

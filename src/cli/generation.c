@@ -27,8 +27,8 @@ static json_t *attention_json(const dw_rank *rank, const dw_generation *done)
 {
     const int dense = dw_plan_is_dense(&rank->plans->plans[0]);
     json_t *object = dw_choice_json(rank->options, 0, &done->omitted);
-    json_t *drafts = json_pack("{s:i, s:i, s:I}", "drafted", 0, "accepted", 0, "dense_passes",
-                               (json_int_t)(dense ? done->passes : 0));
+    json_t *drafts = json_pack("{s:i, s:i, s:I, s:o}", "drafted", 0, "accepted", 0, "dense_passes",
+                               (json_int_t)(dense ? done->passes : 0), "discovery", dw_discovery_json(&done->omitted));
     if (json_object_update(object, drafts) != 0) {
         json_decref(object);
         object = NULL;

@@ -30,6 +30,7 @@ static dw_body *body_of(const dw_options *options)
     case DW_COMMAND_TOKENIZE: return dw_tokenize_command;
     case DW_COMMAND_LOGITS: return dw_logits;
     case DW_COMMAND_COMPARE: return dw_compare;
+    case DW_COMMAND_TUNE: return dw_tune;
     case DW_COMMAND_INSPECT: return dw_inspect;
     case DW_COMMAND_BENCH_DECODE: return dw_bench_decode;
     case DW_COMMAND_BENCH_PREFILL: return dw_bench_prefill;

@@ -23,6 +23,7 @@ static const command_row commands[] = {
     {DW_COMMAND_TOKENIZE, "tokenize", "token ids of a text, and back with --decode"},
     {DW_COMMAND_LOGITS, "logits", "logits at chosen positions of a prompt"},
     {DW_COMMAND_COMPARE, "compare", "what a mode changes against dense attention: tokens, KL, perplexity, omitted mass"},
+    {DW_COMMAND_TUNE, "tune", "find budgets for each layer and head on a text, and write them as a policy file"},
     {DW_COMMAND_INSPECT, "inspect", "what a model holds, and the memory that a context takes on these ranks"},
     {DW_COMMAND_BENCH_DECODE, "bench decode", "tokens a second of decoding at given depths of the cache"},
     {DW_COMMAND_BENCH_PREFILL, "bench prefill", "tokens a second of prefill at given depths of the cache"},
@@ -78,8 +79,9 @@ enum {
     KER = DW_COMMAND_BENCH_KERNELS,
     BENCHES = DEC | PRE,
     COM = DW_COMMAND_COMPARE,
-    PROMPTED = GEN | TOK | LOG | COM,
-    COMPUTING = GEN | LOG | COM | BENCHES,
+    TUN = DW_COMMAND_TUNE,
+    PROMPTED = GEN | TOK | LOG | COM | TUN,
+    COMPUTING = GEN | LOG | COM | TUN | BENCHES,
     EVERY = PROMPTED | BENCHES | INS
 };
 
@@ -108,11 +110,12 @@ static const option_row table[] = {
                 "the prompt is what a user says, written for the model as its chat template has it"),
     TEXT_OPTION("system", 0, GEN | LOG | COM, system, "TEXT", "with --chat: the system text (default: the template's, if any)"),
     FLAG_OPTION("decode", 0, TOK, decode, "print the text of --prompt-ids"),
-    NUMBER_OPTION("tokens", 'n', GEN | COM, INTEGER, tokens, 0, UNBOUNDED, "N",
-                  "new tokens (default: to end of text or context; compare: tokens to compare, default 64)"),
+    NUMBER_OPTION("tokens", 'n', GEN | COM | TUN, INTEGER, tokens, 0, UNBOUNDED, "N",
+                  "new tokens (default: to end of text or context; compare, tune: tokens to look at, default 64)"),
     OTHER_OPTION("on", 0, COM, read_on, "WHAT",
                  "continuation (default): what dense attention generates behind the prompt; text: the prompt's last tokens"),
-    NUMBER_OPTION("context", 'c', GEN | LOG | COM | INS, INTEGER, context, 1, UNBOUNDED, "N",
+    TEXT_OPTION("output", 'o', TUN, output, "FILE", "where the policy is written"),
+    NUMBER_OPTION("context", 'c', GEN | LOG | COM | TUN | INS, INTEGER, context, 1, UNBOUNDED, "N",
                   "positions of the KV cache (default: what is needed, at most the trained context; inspect: all of that)"),
     TEXT_OPTION("positions", 0, LOG, positions, "LIST", "0-based positions: 5,10 or all or last (default last)"),
     OTHER_OPTION("depths", 0, BENCHES, read_depths, "LIST", "positions in the cache before measuring (default 0,4K,8K)"),
@@ -122,18 +125,20 @@ static const option_row table[] = {
                  "dense (default), condensate (default of compare) or mass; compare and bench decode: a list"),
     OTHER_OPTION("policy", 0, GEN | LOG | COM | DEC, read_policy, "FILE",
                  "attend by the policies of a YAML file, in place of --attention (compare, bench decode: besides; repeatable)"),
-    NUMBER_OPTION("anchor", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
+    NUMBER_OPTION("anchor", 0, GEN | LOG | COM | TUN | DEC | INS, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
                   "condensate: the first N positions (default 1)"),
-    NUMBER_OPTION("window", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.window, 0, UNBOUNDED, "N",
+    NUMBER_OPTION("window", 0, GEN | LOG | COM | TUN | DEC | INS, INTEGER, policy.window, 0, UNBOUNDED, "N",
                   "condensate: the last N positions (default 64)"),
     NUMBER_OPTION("keys", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.keys, 0, UNBOUNDED, "K",
                   "condensate: the best K positions by score (default 32)"),
     WHEN_OPTION("screen", 0, GEN | LOG | COM | DEC, screen,
-                "condensate: find the best keys by an int8 screen: same sets, wider omitted mass (auto: in contexts from 64K, not in compare)"),
-    OTHER_OPTION("tail", 0, GEN | LOG | COM | DEC, read_tail, "WHAT",
+                "condensate: find the best keys by an int8 screen: same sets, wider omitted mass (auto: in contexts from 64K, "
+                "not in compare)"),
+    OTHER_OPTION("tail", 0, GEN | LOG | COM | TUN | DEC, read_tail, "WHAT",
                  "condensate: none (default) drops what is not selected, mean represents it by the means of its blocks"),
-    NUMBER_OPTION("epsilon", 0, GEN | LOG | COM | DEC, REAL, policy.epsilon, 0, 1, "E",
-                  "mass: attention mass that a head may leave out (default 0.001)"),
+    NUMBER_OPTION(
+        "epsilon", 0, GEN | LOG | COM | TUN | DEC, REAL, policy.epsilon, 0, 1, "E",
+        "mass: attention mass that a head may leave out (default 0.001); tune: that heads leave out on average (0.02)"),
     OTHER_OPTION("kv-type", 0, COMPUTING | INS, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"),
     NUMBER_OPTION("rope-base", 0, COMPUTING, REAL, rope_base, 1e-3, 1e12, "X",
                   "base of the rotary angles (default: the model's)"),
@@ -157,9 +162,10 @@ static const option_row table[] = {
     NUMBER_OPTION("deadline", 0, EVERY, REAL, deadline, 1e-3, 1e9, "SECONDS", "longest wait for another rank (default 120)"),
     FLAG_OPTION("json", 0, EVERY | KER, json, "one JSON object on stdout, nothing else there"),
     FLAG_OPTION("csv", 0, BENCHES | KER, csv, "comma-separated values on stdout"),
-    WHEN_OPTION("progress", 0, GEN | LOG | COM, progress, "auto (default), always or never: progress of the prefill on stderr"),
+    WHEN_OPTION("progress", 0, GEN | LOG | COM | TUN, progress,
+                "auto (default), always or never: progress of the prefill on stderr"),
     FLAG_OPTION("quiet", 0, PROMPTED, quiet, "no statistics and no progress"),
-    FLAG_OPTION("verbose", 0, GEN | LOG | COM | INS, verbose,
+    FLAG_OPTION("verbose", 0, GEN | LOG | COM | TUN | INS, verbose,
                 "a table of the ranks on stderr; inspect: all metadata and tensors"),
     FLAG_OPTION("version", 0, ALL, version, "print the version"),
     FLAG_OPTION("help", 'h', ALL, help, "print this"),
@@ -470,7 +476,7 @@ static dw_status check_choices(const dw_options *options, dw_error *err)
 {
     int condensates = options->policy_count; /* files may leave fields to the command line */
     for (int i = 0; i < options->mode_count; i++) condensates += options->modes[i] == DW_CONDENSATE;
-    if (options->policy.has_tail && condensates == 0) {
+    if (options->policy.has_tail && condensates == 0 && options->command != DW_COMMAND_TUNE) {
         return dw_fail(err, DW_USAGE, "--tail mean belongs to --attention condensate");
     }
     if (takes_several(options) || options->mode_count + options->policy_count <= 1) return DW_OK;
@@ -491,6 +497,9 @@ static dw_status check_together(const dw_options *options, dw_error *err)
         return dw_fail(err, DW_USAGE, "--anchor, --window and --keys are all 0: the condensate would be empty");
     }
     DW_TRY(check_choices(options, err));
+    if (options->command == DW_COMMAND_TUNE && options->output == NULL) {
+        return dw_fail(err, DW_USAGE, "tune needs --output FILE");
+    }
     if (options->json && options->csv) return dw_fail(err, DW_USAGE, "--json and --csv exclude each other");
     if ((options->command & PROMPTED) == 0) return DW_OK;
     if (prompts == 0) return dw_fail(err, DW_USAGE, "%s needs --prompt, --prompt-file or --prompt-ids", name);
@@ -548,6 +557,11 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         options->tokens = 64;
     }
     if (options->command == DW_COMMAND_BENCH_DECODE) options->mode_count = 2;
+    if (options->command == DW_COMMAND_TUNE) {
+        options->modes[0] = DW_MASS;
+        options->tokens = 64;
+        options->policy.epsilon = 0.02;
+    }
     for (at += used; at < argc; at += used) {
         DW_TRY(read_option(options, argv + at, &used, err));
         if (options->help || options->version) return DW_OK;

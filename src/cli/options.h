@@ -19,7 +19,10 @@ typedef enum {
     DW_COMMAND_BENCH_PREFILL = 16,
     DW_COMMAND_INSPECT = 32,
     DW_COMMAND_BENCH_KERNELS = 64,
-    DW_COMMAND_COMPARE = 128
+    DW_COMMAND_COMPARE = 128,
+    DW_COMMAND_PERPLEXITY = 256,
+    DW_COMMAND_NEEDLE = 512,
+    DW_COMMAND_TUNE = 1024
 } dw_command_id;
 
 typedef enum { DW_AUTO, DW_ALWAYS, DW_NEVER } dw_when;
@@ -65,6 +68,7 @@ typedef struct {
     int stop_count;
     int ignore_eos;
 
+    const char *output;    /* tune: file to write */
     const char *on;        /* compare: "continuation" or "text" */
     int decode;            /* tokenize */
     const char *positions; /* logits: "all", "last" or numbers; NULL: last */

@@ -14,6 +14,9 @@ static const char *file_of(const dw_options *options, int choice)
     return choice < options->mode_count ? NULL : options->policy_files[choice - options->mode_count];
 }
 
+/* What tune's rows leave out while it counts: next to nothing. */
+#define TUNE_EPSILON 1e-4
+
 /* Shorter caches are read as fast without it (docs/benchmarks.md). compare reports exact masses. */
 static int64_t screen_from(const dw_options *options)
 {
@@ -32,6 +35,7 @@ static dw_status create_plan(dw_policy_plan *plan, const dw_options *options, in
         *plan = (dw_policy_plan){.layers = plan->layers, .layer_count = 1, .pillar = 1, .reuse = 1};
         plan->layers[0] = options->policy;
         plan->layers[0].mode = options->modes[choice];
+        if (options->command == DW_COMMAND_TUNE) plan->layers[0].epsilon = TUNE_EPSILON;
     }
     plan->screen_from = screen_from(options);
     plan->is_audited = options->command == DW_COMMAND_COMPARE;
@@ -100,8 +104,7 @@ static json_t *omitted_json(const dw_omitted *omitted)
                      (json_int_t)omitted->max_layer, "head", (json_int_t)omitted->max_head);
 }
 
-/* What finding the best keys has read: bytes an element of the visible keys, and keys that were scored again exactly, a head. */
-static json_t *discovery_json(const dw_omitted *omitted)
+json_t *dw_discovery_json(const dw_omitted *omitted)
 {
     if (omitted->key_elements == 0) return json_null();
     return json_pack("{s:f, s:f}", "bytes_per_element", (double)omitted->key_bytes / (double)omitted->key_elements, "survivors",
@@ -115,14 +118,12 @@ json_t *dw_choice_json(const dw_options *options, int choice, const dw_omitted *
     const int dense = file == NULL && options->modes[choice] == DW_DENSE;
     json_t *object;
     if (file != NULL) {
-        object = json_pack("{s:s, s:o, s:b, s:o, s:o}", "mode", "policy", "policy", dw_json_text(file, (int64_t)strlen(file)),
-                           "exact", 0, "omitted_mass", omitted_json(omitted), "discovery", discovery_json(omitted));
-        return object;
+        return json_pack("{s:s, s:o, s:b, s:o}", "mode", "policy", "policy", dw_json_text(file, (int64_t)strlen(file)), "exact",
+                         0, "omitted_mass", omitted_json(omitted));
     }
-    object = json_pack("{s:s, s:I, s:I, s:I, s:s, s:b, s:o, s:o}", "mode", dw_mode_name(options->modes[choice]), "anchor",
+    object = json_pack("{s:s, s:I, s:I, s:I, s:s, s:b, s:o}", "mode", dw_mode_name(options->modes[choice]), "anchor",
                        (json_int_t)policy->anchor, "window", (json_int_t)policy->window, "keys", (json_int_t)policy->keys,
-                       "tail", policy->has_tail ? "mean" : "none", "exact", dense, "omitted_mass", omitted_json(omitted),
-                       "discovery", discovery_json(omitted));
+                       "tail", policy->has_tail ? "mean" : "none", "exact", dense, "omitted_mass", omitted_json(omitted));
     if (options->modes[choice] == DW_MASS && omitted->count > 0) {
         json_object_set_new(object, "epsilon", json_real(policy->epsilon));
         json_object_set_new(object, "keys", json_real((double)omitted->selected / (double)omitted->count));

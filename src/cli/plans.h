@@ -29,4 +29,8 @@ void dw_choice_text(const dw_options *options, int choice, char text[DW_CHOICE_T
    mode mass: how many a head attends to on average. */
 json_t *dw_choice_json(const dw_options *options, int choice, const dw_omitted *omitted);
 
+/* What finding the best keys has read: bytes an element of the visible keys, and keys that were scored again exactly, a head; null when
+   no best keys were asked for. */
+json_t *dw_discovery_json(const dw_omitted *omitted);
+
 #endif

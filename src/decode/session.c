@@ -385,6 +385,11 @@ void dw_session_collect_heads(dw_session *s, dw_omitted *by_head)
     s->omitted = (dw_omitted){.by_head = by_head, .heads = s->model->config.heads};
 }
 
+void dw_session_collect_curves(dw_session *s, struct dw_budget_curve *curves)
+{
+    s->omitted.curves = curves;
+}
+
 void dw_session_use_plan(dw_session *s, int64_t plan)
 {
     s->plan = plan;

@@ -74,6 +74,8 @@ void dw_session_times(const dw_session *session, dw_times *times);       /* sinc
 void dw_session_omitted(const dw_session *session, dw_omitted *omitted); /* since creation */
 /* Starts the omitted mass anew, from now on also for each layer and head: by_head [layers][heads], zeros, of the caller. */
 void dw_session_collect_heads(dw_session *session, dw_omitted *by_head);
+/* Besides, rows of mode mass add to curves [layers][heads], zeros, of the caller. */
+void dw_session_collect_curves(dw_session *session, struct dw_budget_curve *curves);
 /* Sparse rows attend by config.plans[plan] from now on. */
 void dw_session_use_plan(dw_session *session, int64_t plan);
 

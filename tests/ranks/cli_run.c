@@ -77,7 +77,7 @@ Test(cli_run, the_json_of_generate_has_the_shape_of_the_design)
     HAS_KEYS(o, "dewpoint", "model", "family", "ranks", "threads", "prompt_tokens", "restored_tokens", "tokens", "text",
              "stop_reason", "attention", "timings", "memory", "traffic");
     HAS_KEYS(attention, "mode", "anchor", "window", "keys", "tail", "exact", "omitted_mass", "drafted", "accepted",
-             "dense_passes");
+             "dense_passes", "discovery");
     HAS_KEYS(mass, "mean", "max", "max_at");
     HAS_KEYS(json_object_get(mass, "max_at"), "position", "layer", "head");
     HAS_KEYS(json_object_get(o, "timings"), "load", "prefill", "decode", "tokens_per_second", "per_token");

@@ -144,7 +144,7 @@ Test(policy_file, any_bytes_end_in_a_plan_or_a_message)
         dw_policy_plan plan;
         dw_error err = {.message = ""};
         memcpy(text, good, length);
-        for (uint64_t n = 1 + next_bits(&state) % 3; n > 0; n--) {
+        for (uint64_t n = trial % 2 ? 1 : 1 + next_bits(&state) % 3; n > 0; n--) {
             const size_t at = (size_t)(next_bits(&state) % length);
             const uint64_t kind = next_bits(&state) % 3;
             if (kind == 0) text[at] = (char)next_bits(&state);
@@ -159,7 +159,7 @@ Test(policy_file, any_bytes_end_in_a_plan_or_a_message)
             cr_assert(err.status == DW_INPUT && err.message[0] == '/', "'%s'", err.message);
         }
     }
-    cr_assert(accepted > 100 && accepted < 3900, "%d of 4000 accepted", accepted);
+    cr_assert(accepted > 50 && accepted < 3900, "%d of 4000 accepted", accepted);
 }
 
 /* The files that come with the program. */
