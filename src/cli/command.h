@@ -27,8 +27,8 @@ typedef struct {
 /* Returns DW_INTERRUPTED, without a message, when a signal ended the work early. */
 typedef dw_status dw_body(dw_rank *rank, dw_error *err);
 
-dw_body dw_generate, dw_tokenize_command, dw_logits, dw_compare, dw_tune, dw_inspect, dw_bench_decode, dw_bench_prefill,
-    dw_bench_kernels;
+dw_body dw_generate, dw_tokenize_command, dw_logits, dw_compare, dw_perplexity_command, dw_needle, dw_tune, dw_inspect,
+    dw_bench_decode, dw_bench_prefill, dw_bench_kernels;
 
 /* Collective: dw_agree, but a wrong option or input that rank 0 has seen is reported without naming the rank: it alone
    reads the prompt. */

@@ -31,6 +31,8 @@ static dw_body *body_of(const dw_options *options)
     case DW_COMMAND_LOGITS: return dw_logits;
     case DW_COMMAND_COMPARE: return dw_compare;
     case DW_COMMAND_TUNE: return dw_tune;
+    case DW_COMMAND_PERPLEXITY: return dw_perplexity_command;
+    case DW_COMMAND_NEEDLE: return dw_needle;
     case DW_COMMAND_INSPECT: return dw_inspect;
     case DW_COMMAND_BENCH_DECODE: return dw_bench_decode;
     case DW_COMMAND_BENCH_PREFILL: return dw_bench_prefill;

@@ -23,6 +23,8 @@ static const command_row commands[] = {
     {DW_COMMAND_TOKENIZE, "tokenize", "token ids of a text, and back with --decode"},
     {DW_COMMAND_LOGITS, "logits", "logits at chosen positions of a prompt"},
     {DW_COMMAND_COMPARE, "compare", "what a mode changes against dense attention: tokens, KL, perplexity, omitted mass"},
+    {DW_COMMAND_PERPLEXITY, "perplexity", "how well the model expects a text, attending in some way"},
+    {DW_COMMAND_NEEDLE, "needle", "whether the model finds sentences hidden in a long text"},
     {DW_COMMAND_TUNE, "tune", "find budgets for each layer and head on a text, and write them as a policy file"},
     {DW_COMMAND_INSPECT, "inspect", "what a model holds, and the memory that a context takes on these ranks"},
     {DW_COMMAND_BENCH_DECODE, "bench decode", "tokens a second of decoding at given depths of the cache"},
@@ -63,7 +65,8 @@ struct option_row {
     const char *help;
 };
 
-static option_reader read_attention, read_kv_type, read_stop, read_depths, read_rope_scaling, read_on, read_tail, read_policy;
+static option_reader read_attention, read_kv_type, read_stop, read_depths, read_rope_scaling, read_on, read_tail, read_policy,
+    read_lengths, read_needle_depths;
 
 #define UNBOUNDED 0x1p62
 #define FIELD(name) offsetof(dw_options, name)
@@ -80,8 +83,12 @@ enum {
     BENCHES = DEC | PRE,
     COM = DW_COMMAND_COMPARE,
     TUN = DW_COMMAND_TUNE,
-    PROMPTED = GEN | TOK | LOG | COM | TUN,
-    COMPUTING = GEN | LOG | COM | TUN | BENCHES,
+    PER = DW_COMMAND_PERPLEXITY,
+    NEE = DW_COMMAND_NEEDLE,
+    READING = GEN | LOG | COM | TUN | PER | NEE, /* a model that computes reads a text */
+    SPARSE = GEN | LOG | COM | PER | NEE | DEC,  /* rows may attend in several ways */
+    PROMPTED = READING | TOK,
+    COMPUTING = READING | BENCHES,
     EVERY = PROMPTED | BENCHES | INS
 };
 
@@ -110,31 +117,37 @@ static const option_row table[] = {
                 "the prompt is what a user says, written for the model as its chat template has it"),
     TEXT_OPTION("system", 0, GEN | LOG | COM, system, "TEXT", "with --chat: the system text (default: the template's, if any)"),
     FLAG_OPTION("decode", 0, TOK, decode, "print the text of --prompt-ids"),
-    NUMBER_OPTION("tokens", 'n', GEN | COM | TUN, INTEGER, tokens, 0, UNBOUNDED, "N",
-                  "new tokens (default: to end of text or context; compare, tune: tokens to look at, default 64)"),
+    NUMBER_OPTION("tokens", 'n', GEN | COM | TUN | PER, INTEGER, tokens, 0, UNBOUNDED, "N",
+                  "new tokens (default: to end of text or context; compare, tune: tokens to look at, default 64;\n             "
+                  "                  perplexity: all but the first 512)"),
     OTHER_OPTION("on", 0, COM, read_on, "WHAT",
                  "continuation (default): what dense attention generates behind the prompt; text: the prompt's last tokens"),
     TEXT_OPTION("output", 'o', TUN, output, "FILE", "where the policy is written"),
-    NUMBER_OPTION("context", 'c', GEN | LOG | COM | TUN | INS, INTEGER, context, 1, UNBOUNDED, "N",
+    NUMBER_OPTION("context", 'c', READING | INS, INTEGER, context, 1, UNBOUNDED, "N",
                   "positions of the KV cache (default: what is needed, at most the trained context; inspect: all of that)"),
     TEXT_OPTION("positions", 0, LOG, positions, "LIST", "0-based positions: 5,10 or all or last (default last)"),
+    OTHER_OPTION("lengths", 0, NEE, read_lengths, "LIST", "tokens of the texts (default 2K,4K)"),
+    OTHER_OPTION("needle-depths", 0, NEE, read_needle_depths, "LIST",
+                 "where the needle stands, in per cent of the text (default 0,25,50,75,100)"),
+    NUMBER_OPTION("needles", 0, NEE, INTEGER, needles, 1, 16, "N",
+                  "needles in one text, evenly spread, asked for one by one (default 1)"),
     OTHER_OPTION("depths", 0, BENCHES, read_depths, "LIST", "positions in the cache before measuring (default 0,4K,8K)"),
     NUMBER_OPTION("repeat", 0, BENCHES, INTEGER, repeat, 1, 1000, "N",
                   "measurements of a case, the median is reported (default 3)"),
-    OTHER_OPTION("attention", 0, GEN | LOG | COM | DEC, read_attention, "MODE",
+    OTHER_OPTION("attention", 0, SPARSE, read_attention, "MODE",
                  "dense (default), condensate (default of compare) or mass; compare and bench decode: a list"),
-    OTHER_OPTION("policy", 0, GEN | LOG | COM | DEC, read_policy, "FILE",
+    OTHER_OPTION("policy", 0, SPARSE, read_policy, "FILE",
                  "attend by the policies of a YAML file, in place of --attention (compare, bench decode: besides; repeatable)"),
-    NUMBER_OPTION("anchor", 0, GEN | LOG | COM | TUN | DEC | INS, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
+    NUMBER_OPTION("anchor", 0, SPARSE | TUN | INS, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
                   "condensate: the first N positions (default 1)"),
-    NUMBER_OPTION("window", 0, GEN | LOG | COM | TUN | DEC | INS, INTEGER, policy.window, 0, UNBOUNDED, "N",
+    NUMBER_OPTION("window", 0, SPARSE | TUN | INS, INTEGER, policy.window, 0, UNBOUNDED, "N",
                   "condensate: the last N positions (default 64)"),
-    NUMBER_OPTION("keys", 0, GEN | LOG | COM | DEC | INS, INTEGER, policy.keys, 0, UNBOUNDED, "K",
+    NUMBER_OPTION("keys", 0, SPARSE | INS, INTEGER, policy.keys, 0, UNBOUNDED, "K",
                   "condensate: the best K positions by score (default 32)"),
-    WHEN_OPTION("screen", 0, GEN | LOG | COM | DEC, screen,
+    WHEN_OPTION("screen", 0, SPARSE, screen,
                 "condensate: find the best keys by an int8 screen: same sets, wider omitted mass (auto: in contexts from 64K, "
                 "not in compare)"),
-    OTHER_OPTION("tail", 0, GEN | LOG | COM | TUN | DEC, read_tail, "WHAT",
+    OTHER_OPTION("tail", 0, SPARSE | TUN, read_tail, "WHAT",
                  "condensate: none (default) drops what is not selected, mean represents it by the means of its blocks"),
     NUMBER_OPTION(
         "epsilon", 0, GEN | LOG | COM | TUN | DEC, REAL, policy.epsilon, 0, 1, "E",
@@ -153,7 +166,7 @@ static const option_row table[] = {
                   "sample from the best tokens with this probability (default 1)"),
     NUMBER_OPTION("min-p", 0, GEN, REAL, sampling.min_p, 0, 1, "X",
                   "sample from tokens with this share of the best one's probability (default 0)"),
-    NUMBER_OPTION("seed", 0, GEN, INTEGER, sampling.seed, 0, UNBOUNDED, "N", "seed of the random numbers (default 0)"),
+    NUMBER_OPTION("seed", 0, GEN | NEE, INTEGER, sampling.seed, 0, UNBOUNDED, "N", "seed of the random numbers (default 0)"),
     OTHER_OPTION("stop", 0, GEN, read_stop, "TEXT", "end before this text (may be repeated)"),
     FLAG_OPTION("ignore-eos", 0, GEN, ignore_eos, "go on after an end token"),
     NUMBER_OPTION("threads", 0, EVERY | KER, INTEGER, threads, 1, 1024, "T",
@@ -162,11 +175,9 @@ static const option_row table[] = {
     NUMBER_OPTION("deadline", 0, EVERY, REAL, deadline, 1e-3, 1e9, "SECONDS", "longest wait for another rank (default 120)"),
     FLAG_OPTION("json", 0, EVERY | KER, json, "one JSON object on stdout, nothing else there"),
     FLAG_OPTION("csv", 0, BENCHES | KER, csv, "comma-separated values on stdout"),
-    WHEN_OPTION("progress", 0, GEN | LOG | COM | TUN, progress,
-                "auto (default), always or never: progress of the prefill on stderr"),
+    WHEN_OPTION("progress", 0, READING, progress, "auto (default), always or never: progress of the prefill on stderr"),
     FLAG_OPTION("quiet", 0, PROMPTED, quiet, "no statistics and no progress"),
-    FLAG_OPTION("verbose", 0, GEN | LOG | COM | TUN | INS, verbose,
-                "a table of the ranks on stderr; inspect: all metadata and tensors"),
+    FLAG_OPTION("verbose", 0, READING | INS, verbose, "a table of the ranks on stderr; inspect: all metadata and tensors"),
     FLAG_OPTION("version", 0, ALL, version, "print the version"),
     FLAG_OPTION("help", 'h', ALL, help, "print this"),
 };
@@ -252,7 +263,7 @@ const char *dw_mode_name(dw_attention_mode mode)
 
 static int takes_several(const dw_options *options)
 {
-    return options->command == DW_COMMAND_BENCH_DECODE || options->command == DW_COMMAND_COMPARE;
+    return (options->command & (DW_COMMAND_BENCH_DECODE | DW_COMMAND_COMPARE | DW_COMMAND_NEEDLE)) != 0;
 }
 
 static dw_status read_attention(dw_options *options, const option_row *row, const char *value, dw_error *err)
@@ -319,24 +330,41 @@ static dw_status read_stop(dw_options *options, const option_row *row, const cha
     return DW_OK;
 }
 
-static dw_status read_depths(dw_options *options, const option_row *row, const char *value, dw_error *err)
+/* Numbers from least to most, at most DW_MAX_DEPTHS of them. */
+static dw_status read_list(const option_row *row, const char *value, int64_t least, int64_t most, int64_t *list, int *count,
+                           dw_error *err)
 {
-    const int64_t deepest = (int64_t)1 << 40;
     const char *text = value;
-    options->depth_count = 0;
+    *count = 0;
     for (;;) {
-        int64_t depth;
-        if (!dw_parse_size(&text, &depth) || (*text != '\0' && *text != ',')) {
+        int64_t number;
+        if (*count == DW_MAX_DEPTHS) return dw_fail(err, DW_USAGE, "--%s has more than %d entries", row->name, DW_MAX_DEPTHS);
+        if (!dw_parse_size(&text, &number) || (*text != ',' && *text != '\0')) {
             return dw_fail(err, DW_USAGE, "--%s '%s' is not a list of whole numbers (like 0,4K,8K)", row->name, value);
         }
-        if (depth > deepest) return dw_fail(err, DW_USAGE, "--%s %s: %lld is out of range", row->name, value, (long long)depth);
-        if (options->depth_count == DW_MAX_DEPTHS) {
-            return dw_fail(err, DW_USAGE, "--%s has more than %d numbers", row->name, DW_MAX_DEPTHS);
+        if (number < least || number > most) {
+            return dw_fail(err, DW_USAGE, "--%s %s: %lld is out of range (%lld..%lld)", row->name, value, (long long)number,
+                           (long long)least, (long long)most);
         }
-        options->depths[options->depth_count++] = depth;
+        list[(*count)++] = number;
         if (*text == '\0') return DW_OK;
         text++;
     }
+}
+
+static dw_status read_depths(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    return read_list(row, value, 0, (int64_t)1 << 40, options->depths, &options->depth_count, err);
+}
+
+static dw_status read_lengths(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    return read_list(row, value, 1, (int64_t)1 << 40, options->lengths, &options->length_count, err);
+}
+
+static dw_status read_needle_depths(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    return read_list(row, value, 0, 100, options->needle_depths, &options->needle_depth_count, err);
 }
 
 static dw_status read_tail(dw_options *options, const option_row *row, const char *value, dw_error *err)
@@ -548,10 +576,16 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         .depths = {0, 4096, 8192},
         .depth_count = 3,
         .repeat = 3,
+        .lengths = {2048, 4096},
+        .length_count = 2,
+        .needle_depths = {0, 25, 50, 75, 100},
+        .needle_depth_count = 5,
+        .needles = 1,
         .on = "continuation",
         .fail_rank = -1,
     };
     DW_TRY(read_command(options, argv + at, &used, err));
+    if (options->command == DW_COMMAND_NEEDLE) options->modes[0] = options->policy.mode = DW_CONDENSATE;
     if (options->command == DW_COMMAND_COMPARE) {
         options->modes[0] = options->policy.mode = DW_CONDENSATE;
         options->tokens = 64;

@@ -75,6 +75,11 @@ typedef struct {
     int64_t depths[DW_MAX_DEPTHS];
     int depth_count;
     int64_t repeat;
+    int64_t lengths[DW_MAX_DEPTHS]; /* needle */
+    int length_count;
+    int64_t needle_depths[DW_MAX_DEPTHS]; /* per cent */
+    int needle_depth_count;
+    int64_t needles;
 
     int json;
     int csv;

@@ -63,6 +63,11 @@ dw_compared_row dw_comparison_add(dw_comparison *c, const float *reference, cons
     return (dw_compared_row){kl, r.margin, same};
 }
 
+double dw_nll(const float *logits, int64_t vocabulary, int32_t next)
+{
+    return summarise(logits, vocabulary).log_sum - (double)logits[next];
+}
+
 double dw_perplexity(double nll_sum, int64_t rows)
 {
     return exp(nll_sum / (double)rows);

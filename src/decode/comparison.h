@@ -29,6 +29,9 @@ void dw_comparison_start(dw_comparison *c);
 dw_compared_row dw_comparison_add(dw_comparison *c, const float *reference, const float *other, int64_t vocabulary,
                                   int32_t next);
 
+/* Negative log-likelihood of the token that comes next, in nats. */
+double dw_nll(const float *logits, int64_t vocabulary, int32_t next);
+
 /* exp of the mean NLL. */
 double dw_perplexity(double nll_sum, int64_t rows);
 

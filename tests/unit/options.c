@@ -142,7 +142,7 @@ Test(options, unknown_commands_and_options_are_refused_by_name)
     cr_assert_eq(parse(&o, &err, NULL), DW_USAGE);
     cr_assert(strstr(err.message, "no command") != NULL, "%s", err.message);
     REFUSED("'frobnicate'", "frobnicate");
-    REFUSED("generate, tokenize, logits, compare, inspect, bench decode, bench prefill", "frobnicate");
+    REFUSED("generate, tokenize, logits, compare, perplexity, needle, tune, inspect, bench decode", "frobnicate");
     REFUSED("--prompt", "inspect", "-m", "x", "-p", "y");
     REFUSED("needs a model", "inspect");
     REFUSED("'bench'", "bench");
