@@ -16,6 +16,18 @@ static double bin_mass(const dw_histogram *histogram, int i)
     return (double)histogram->weight[i] * dw_exp(-i / 8.0 * 0.69314718055994530942);
 }
 
+static void count_scores(dw_budget_curve *curve, const dw_histogram *histogram)
+{
+    int64_t positive = 0;
+    curve->keys += histogram->below;
+    for (int i = 0; i < DW_HISTOGRAM_BINS; i++) {
+        curve->keys += histogram->count[i];
+        if (i < 24 * 8) curve->keys_near += histogram->count[i];
+        if (histogram->top - i >= 0) positive += histogram->count[i];
+    }
+    curve->positive += positive >= DW_BUDGET_POSITIVE;
+}
+
 void dw_budget_curve_add(dw_budget_curve *curve, const dw_histogram *histogram)
 {
     double all = 0.0;
@@ -34,6 +46,7 @@ void dw_budget_curve_add(dw_budget_curve *curve, const dw_histogram *histogram)
         keys += count;
         outside -= mass;
     }
+    count_scores(curve, histogram);
     curve->rows++; /* larger budgets leave out nothing */
 }
 

@@ -14,7 +14,11 @@ int64_t dw_budget_of(int step);
 typedef struct dw_budget_curve {
     int64_t rows;
     double omitted[DW_BUDGET_STEPS];
+    int64_t keys;      /* of all rows */
+    int64_t keys_near; /* within 24 bits (2^-24, a float's ULP) of the best key, in steps of 1/8 bit */
+    int64_t positive;  /* rows with at least DW_BUDGET_POSITIVE keys whose score is not negative */
 } dw_budget_curve;
+enum { DW_BUDGET_POSITIVE = 97 };
 
 /* Adds a row: what is left of its mass behind the best keys, in steps of 1/8 bit of score, within a step in equal parts. The histogram must
    hold a key. */

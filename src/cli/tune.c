@@ -107,6 +107,22 @@ static dw_status write_policy(run *r, double omitted, dw_error *err)
     return DW_OK;
 }
 
+/* Shares: of the keys within 2^-24 of the best one's weight; of the rows and heads with 97 scores that are not negative. */
+static json_t *scores_json(const run *r)
+{
+    double keys = 0;
+    double near = 0;
+    double positive = 0;
+    double rows = 0;
+    for (int64_t i = 0; i < r->count; i++) {
+        keys += (double)r->curves[i].keys;
+        near += (double)r->curves[i].keys_near;
+        positive += (double)r->curves[i].positive;
+        rows += (double)r->curves[i].rows;
+    }
+    return json_pack("{s:f, s:f}", "keys_within_2^-24", near / keys, "rows_with_97_positive", positive / rows);
+}
+
 static dw_status report(run *r, dw_error *err)
 {
     const dw_options *options = r->rank->options;
@@ -115,9 +131,9 @@ static dw_status report(run *r, dw_error *err)
     keep_one_key(r);
     DW_TRY(write_policy(r, omitted, err));
     if (options->json) {
-        return dw_print_json(json_pack("{s:s, s:s, s:f, s:f, s:f, s:I}", "dewpoint", DW_VERSION, "policy", options->output,
+        return dw_print_json(json_pack("{s:s, s:s, s:f, s:f, s:f, s:I, s:o}", "dewpoint", DW_VERSION, "policy", options->output,
                                        "epsilon", options->policy.epsilon, "omitted_mass", omitted, "mean_keys", mean_keys(r),
-                                       "uniform_keys", (json_int_t)uniform),
+                                       "uniform_keys", (json_int_t)uniform, "scores", scores_json(r)),
                              err);
     }
     printf("%s: %.1f best keys a head on average leave out %.3g of the mass; one budget for all heads: %lld\n", options->output,
