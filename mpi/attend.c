@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "kernels/vector.h"
 #include "mpi/collective.h"
+#include "mpi/drafting.h"
 #include "mpi/partials.h"
 #include "mpi/sparse_row.h"
 
@@ -39,10 +40,12 @@ struct dw_attention {
     int64_t plan_count;
     int64_t plan;           /* of sparse rows, now */
     dw_sparse_row **sparse; /* [plan_count] */
+    dw_drafting *drafting;  /* NULL: none */
     dw_screen *screen;      /* NULL: no plan uses it */
 
     /* The call at work, for pool tasks. */
     dw_attend_layer layer;
+    dw_attend_kind kind;
     const dw_rows *rows;
     const float *q; /* NULL: only K and V are stored */
     const float *k;
@@ -241,6 +244,10 @@ static dw_status exchange_rows(dw_attention *a, dw_error *err)
     for (int64_t i = 0; i < a->plan_count; i++) {
         dw_sparse_row_forget(a->sparse[i], a->layer.index, a->rows->first, a->rows->count);
     }
+    if (a->drafting != NULL) {
+        dw_drafting_keep(a->drafting, a->layer.index, a->rows->first, a->rows->count, a->gathered, a->row_bytes,
+                         a->heads * a->head_dim * (int64_t)sizeof(float), a->kind != DW_ATTEND_STORE);
+    }
     if (a->screen != NULL) dw_screen_forget(a->screen, a->layer.index, a->rows->first, a->rows->count);
     return DW_OK;
 }
@@ -315,6 +322,19 @@ static dw_status attend_rows(dw_attention *a, const dw_rows *rows, dw_attend_kin
     return DW_OK;
 }
 
+/* The row is packed as if it were to travel. */
+static dw_status attend_draft(dw_attention *a, dw_error *err)
+{
+    const char *key = a->gathered + a->heads * a->head_dim * (int64_t)sizeof(float);
+    return dw_drafting_attend(a->drafting, a->layer.index, a->rows->first, a->q, key,
+                              key + dw_shard_key_row_bytes(dw_shard_shape(a->shard)), a->layer.value_exponent, a->out, err);
+}
+
+void dw_attention_use_drafting(dw_attention *a, dw_drafting *drafting)
+{
+    a->drafting = drafting;
+}
+
 void dw_attention_use_plan(dw_attention *a, int64_t plan)
 {
     a->plan = plan;
@@ -326,6 +346,7 @@ dw_status dw_attend(dw_attention *a, const dw_attend_layer *layer, const dw_rows
     const double start = dw_now();
     const double waited = a->transport->traffic.wait_seconds;
     a->layer = *layer;
+    a->kind = kind;
     a->rows = rows;
     a->q = kind == DW_ATTEND_STORE ? NULL : q;
     a->k = k;
@@ -333,6 +354,7 @@ dw_status dw_attend(dw_attention *a, const dw_attend_layer *layer, const dw_rows
     a->out = out;
     a->out_stride = out_stride;
     DW_TRY(pack_rows(a, err));
+    if (kind == DW_ATTEND_DRAFT) return attend_draft(a, err);
     DW_TRY(exchange_rows(a, err));
     a->times.reduce += dw_now() - start;
     DW_TRY(attend_rows(a, rows, kind, omitted, err));

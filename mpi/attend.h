@@ -19,7 +19,7 @@ typedef struct {
 } dw_rows;
 
 /* How the rows of a pass attend: to all visible keys, or by the policy; or not at all, when only their K and V are needed. */
-typedef enum { DW_ATTEND_DENSE, DW_ATTEND_SPARSE, DW_ATTEND_STORE } dw_attend_kind;
+typedef enum { DW_ATTEND_DENSE, DW_ATTEND_SPARSE, DW_ATTEND_STORE, DW_ATTEND_DRAFT } dw_attend_kind;
 
 /* Seconds of this rank, summed over calls. */
 typedef struct {
@@ -30,6 +30,7 @@ typedef struct {
 } dw_attend_times;
 
 typedef struct dw_attention dw_attention;
+struct dw_drafting; /* mpi/drafting.h */
 
 /* Local. Shard and buffers for passes of at most max_rows rows. plans: [plan_count] of sparse rows, none when there are none; the
    first is used until dw_attention_use_plan says otherwise. plans, transport, pool, kernels are borrowed. */
@@ -50,6 +51,7 @@ typedef struct {
    DW_ATTEND_SPARSE: rows attend one after the other and must all belong to rank 0; omitted (rank 0) collects what they left
    out (of what the row sees: what lies outside the layer's window is no part of it).
    DW_ATTEND_STORE: q is not read, out not written.
+   DW_ATTEND_DRAFT: not collective, rank 0 alone: one row attends to what the draft cache holds; nothing is stored in a shard.
    DW_RUNTIME when q, k, v or a score is not a number or out of range; names layer and head. */
 dw_status dw_attend(dw_attention *attention, const dw_attend_layer *layer, const dw_rows *rows, dw_attend_kind kind,
                     const float *q, const float *k, const float *v, float *out, int64_t out_stride, dw_omitted *omitted,
@@ -57,6 +59,9 @@ dw_status dw_attend(dw_attention *attention, const dw_attend_layer *layer, const
 
 /* Local, the same on all ranks: sparse rows attend by plan number `plan` from now on. */
 void dw_attention_use_plan(dw_attention *attention, int64_t plan);
+
+/* Local. From now on dense rows are kept for drafting (NULL: no longer); borrowed. */
+void dw_attention_use_drafting(dw_attention *attention, struct dw_drafting *drafting);
 
 /* Local. */
 dw_shard *dw_attention_shard(dw_attention *attention);

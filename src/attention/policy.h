@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 /* DW_MASS: the smallest set of each head that certainly leaves out at most `epsilon` of the softmax mass (attention/mass.h). */
-typedef enum { DW_DENSE, DW_CONDENSATE, DW_MASS } dw_attention_mode;
+/* DW_LOSSLESS: a way to generate, never of a layer: every layer attends densely, several drafted rows at a time (decode/lossless.h). */
+typedef enum { DW_DENSE, DW_CONDENSATE, DW_MASS, DW_LOSSLESS } dw_attention_mode;
 
 /* The condensate set of a row: the first `anchor` positions, the last `window` (the row itself included) and the best `keys` by
    (score descending, position ascending), overlaps counted once, of the positions that the row sees: where a layer's sliding

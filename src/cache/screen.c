@@ -240,6 +240,7 @@ float dw_screen_error(const dw_screen_block *block, const dw_screen_query *query
     const double by_channel = query->unit > 0.0f ? p_norm * (double)block->relative : INFINITY;
     const double step = query->unit > 0.0f ? 0.51 * (double)query->unit : (double)query->largest;
     const double sizes = (double)block->key_norm + (double)block->offset_norm + (double)block->residual;
-    const double error = (by_key < by_channel ? by_key : by_channel) + step * 128.0 * d + 1.02 * (d + 16.0) * 0x1p-24 * (double)query_norm * sizes;
+    const double error = (by_key < by_channel ? by_key : by_channel) + step * 128.0 * d +
+                         1.02 * (d + 16.0) * 0x1p-24 * (double)query_norm * sizes;
     return (float)(error * UPWARDS);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/memory.h"
 #include "kernels/f16.h"
 
@@ -157,6 +158,37 @@ void dw_shard_put(dw_shard *shard, int64_t layer, int64_t kv_head, dw_pos positi
     dw_cache_widen(wide, key, d, config->key_type);
     shard->key_norms[index * DW_BLOCK + offset] = norm_bound(wide, d);
     shard->block_norms[index] = largest_norm(shard->key_norms + index * DW_BLOCK, DW_BLOCK);
+}
+
+void dw_shard_get(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_pos position, void *key, void *value)
+{
+    const dw_shard_config *config = &shard->config;
+    const int64_t index = block_index(shard, layer, kv_head, (dw_block_slot){position / DW_BLOCK / config->ranks});
+    const int64_t offset = position % DW_BLOCK;
+    const int64_t key_bytes = dw_types[config->key_type].bytes;
+    const int64_t value_bytes = dw_row_bytes(config->value_type, config->head_dim);
+    const char *keys = shard->keys + index * shard->key_block_bytes + offset * key_bytes;
+    for (int64_t c = 0; c < config->head_dim; c++) {
+        memcpy((char *)key + c * key_bytes, keys + c * DW_BLOCK * key_bytes, (size_t)key_bytes);
+    }
+    memcpy(value, shard->values + index * shard->value_block_bytes + offset * value_bytes, (size_t)value_bytes);
+}
+
+uint64_t dw_shard_checksum(const dw_shard *shard, dw_pos positions)
+{
+    const dw_shard_config *config = &shard->config;
+    char row[2][4 * DW_MAX_HEAD_DIM];
+    uint64_t sum = 0;
+    for (dw_pos p = 0; p < positions; p++) {
+        if (p / DW_BLOCK % config->ranks != config->rank) continue;
+        for (int64_t i = 0; i < config->layers * config->kv_heads; i++) {
+            uint64_t hash = (uint64_t)(p * config->layers * config->kv_heads + i);
+            dw_shard_get(shard, i / config->kv_heads, i % config->kv_heads, p, row[0], row[1]);
+            hash = dw_hash(hash, row[0], dw_row_bytes(config->key_type, config->head_dim));
+            sum += dw_hash(hash, row[1], dw_row_bytes(config->value_type, config->head_dim));
+        }
+    }
+    return sum;
 }
 
 int64_t dw_shard_blocks(const dw_shard *shard, dw_pos positions)

@@ -47,6 +47,13 @@ int64_t dw_shard_value_row_bytes(const dw_shard_config *config);
    does nothing. An old row at the position is overwritten. position < context. Threads may store different heads at once. */
 void dw_shard_put(dw_shard *shard, int64_t layer, int64_t kv_head, dw_pos position, const void *key_row, const void *value_row);
 
+/* The K and V row, [head_dim] each, of one KV head of a position that lies on this rank. */
+void dw_shard_get(const dw_shard *shard, int64_t layer, int64_t kv_head, dw_pos position, void *key, void *value);
+
+/* Of the K and V rows at the positions of this shard below `positions`, and where they stand: the sum over all ranks does not depend on
+   their number. */
+uint64_t dw_shard_checksum(const dw_shard *shard, dw_pos positions);
+
 /* Blocks of this shard that hold positions below `positions`. */
 int64_t dw_shard_blocks(const dw_shard *shard, dw_pos positions);
 

@@ -52,6 +52,7 @@ dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_session **out
         .value_type = options->value_type,
         .plans = rank->plans->plans,
         .plan_count = rank->plans->count,
+        .can_draft = dw_is_lossless(options) && options->draft != 0,
     };
     return dw_session_create(out, rank->model, rank->transport, rank->pool, rank->kernels, &config, err);
 }

@@ -1,5 +1,6 @@
 /* dewpoint generate: rank 0 reads the prompt, prefills it and decodes token by token; the other ranks serve it. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -8,7 +9,9 @@
 #include "cli/report.h"
 #include "cli/text_input.h"
 #include "cli/text_output.h"
+#include "decode/drafters.h"
 #include "decode/sampler.h"
+#include "mpi/drafting.h"
 
 /* What rank 0 holds. */
 typedef struct {
@@ -17,15 +20,30 @@ typedef struct {
     int32_t *prompt;
     int64_t prompt_count;
     int64_t context;
-    float *logits; /* [vocabulary] of the next token */
+    float *logits; /* [1 + drafts][vocabulary], the first of the next token */
     dw_sampler *sampler;
     int32_t *tokens;
     int64_t count;
     int64_t capacity;
     dw_text_output text;
+    int32_t *history;       /* [context + 1] prompt and tokens; lossless */
     dw_rank_memory *memory; /* [ranks] */
     const char *stop_reason;
 } run;
+
+enum { AUTO_DRAFT = 12, MODEL_FROM = 8192 };
+
+static int64_t longest_draft(const dw_options *options)
+{
+    return options->draft < 0 ? AUTO_DRAFT : options->draft;
+}
+
+/* On one host a dense pass over few positions is cheaper than what it would save; between hosts every round saved counts. */
+static int64_t model_drafts_from(const dw_rank *rank)
+{
+    const int on_one_host = rank->ranks_on_host >= rank->transport->size;
+    return rank->options->draft < 0 && on_one_host ? MODEL_FROM : 0;
+}
 
 /* Everything that can fail because of what the user gave, before the ranks start to work together. */
 static dw_status prepare(run *r, dw_error *err)
@@ -39,7 +57,12 @@ static dw_status prepare(run *r, dw_error *err)
     }
     r->text = (dw_text_output){.stops = options->stops, .stop_count = options->stop_count, .print = !options->json};
     DW_TRY(dw_sampler_create(&r->sampler, &options->sampling, rank->model->vocabulary, err));
-    DW_TRY(DW_ALLOC(&r->logits, rank->model->vocabulary, "logits", err));
+    if (dw_is_lossless(options)) {
+        DW_TRY(DW_ALLOC(&r->history, r->context + 1, "tokens", err));
+        memcpy(r->history, r->prompt, (size_t)r->prompt_count * sizeof *r->prompt);
+    }
+    DW_TRY(dw_alloc_bytes((void **)&r->logits, 1 + (dw_is_lossless(options) ? longest_draft(options) : 0),
+                          rank->model->vocabulary * (int64_t)sizeof *r->logits, "logits", err));
     return DW_ALLOC(&r->memory, rank->transport->size, "memory report", err);
 }
 
@@ -50,6 +73,7 @@ static void release(run *r)
     dw_text_output_free(&r->text);
     dw_free(r->prompt);
     dw_free(r->logits);
+    dw_free(r->history);
     dw_free(r->tokens);
     dw_free(r->memory);
 }
@@ -58,6 +82,7 @@ static void release(run *r)
 static dw_status accept(run *r, int32_t id, dw_error *err)
 {
     DW_TRY(DW_GROW(&r->tokens, &r->capacity, r->count + 1, "generated tokens", err));
+    if (r->history != NULL) r->history[r->prompt_count + r->count] = id;
     r->tokens[r->count++] = id;
     if (r->rank->tokenizer != NULL) {
         return dw_text_output_add(&r->text, dw_token_bytes(r->rank->tokenizer, id, 0), 0, err);
@@ -82,27 +107,94 @@ static int is_end(const run *r, int32_t id)
     return tokenizer != NULL && !r->rank->options->ignore_eos && dw_tokenizer_is_end(tokenizer, id);
 }
 
+/* Takes a token that was chosen, unless it ends the text. Sets stop_reason when nothing may follow it. */
+static dw_status take(run *r, int32_t id, dw_error *err)
+{
+    if (is_end(r, id)) {
+        r->stop_reason = "eos";
+        return DW_OK;
+    }
+    DW_TRY(accept(r, id, err));
+    if (r->text.stopped) r->stop_reason = "stop";
+    return DW_OK;
+}
+
 /* The logits of the first token came with the prefill; the last token needs no pass. */
-static dw_status decode(run *r, int64_t *passes, dw_error *err)
+static dw_status decode(run *r, dw_generation *done, dw_error *err)
 {
     const int sparse = !dw_plan_is_dense(&r->rank->plans->plans[0]);
-    while ((r->stop_reason = limit_reached(r)) == NULL) {
-        int32_t id;
+    while (r->stop_reason == NULL && (r->stop_reason = limit_reached(r)) == NULL) {
         if (r->count > 0) {
             DW_TRY(dw_session_append(r->session, &r->tokens[r->count - 1], 1, sparse, r->logits, 1, err));
-            ++*passes;
+            done->passes++;
+            done->decoded++;
         }
-        id = dw_sample(r->sampler, r->logits, r->prompt_count + r->count);
-        if (is_end(r, id)) {
-            r->stop_reason = "eos";
-            break;
-        }
-        DW_TRY(accept(r, id, err));
-        if (r->text.stopped) {
-            r->stop_reason = "stop";
-            break;
+        DW_TRY(take(r, dw_sample(r->sampler, r->logits, r->prompt_count + r->count), err));
+    }
+    return DW_OK;
+}
+
+/* Drafts that can be of use: tokens and positions are left for them and for the token behind. */
+static int64_t most_drafts(const run *r)
+{
+    const int64_t tokens = r->rank->options->tokens;
+    const int64_t positions = r->context - dw_session_positions(r->session) - 1;
+    int64_t most = longest_draft(r->rank->options);
+    if (tokens >= 0 && tokens - r->count - 1 < most) most = tokens - r->count - 1;
+    return positions < most ? positions : most;
+}
+
+/* Rows of tokens that were chosen behind the end are forgotten: the sequence ends as dense decoding leaves it. */
+static dw_status drop_surplus(run *r, dw_error *err)
+{
+    const int64_t pending = strcmp(r->stop_reason, "eos") != 0; /* the last token was not appended */
+    const int64_t positions = r->prompt_count + r->count - pending;
+    return dw_session_positions(r->session) > positions ? dw_session_truncate(r->session, positions, err) : DW_OK;
+}
+
+static dw_status decode_lossless(run *r, dw_lossless *lossless, dw_generation *done, dw_error *err)
+{
+    int32_t ids[DW_MAX_DRAFT + 1];
+    if ((r->stop_reason = limit_reached(r)) == NULL) {
+        DW_TRY(take(r, dw_sample(r->sampler, r->logits, r->prompt_count), err));
+    }
+    while (r->stop_reason == NULL && (r->stop_reason = limit_reached(r)) == NULL) {
+        const dw_history history = {r->history, r->prompt_count + r->count};
+        int64_t count;
+        DW_TRY(dw_lossless_step(lossless, &history, most_drafts(r), ids, &count, err));
+        for (int64_t i = 0; i < count && r->stop_reason == NULL; i++) {
+            done->decoded++;
+            DW_TRY(take(r, ids[i], err));
         }
     }
+    done->passes = lossless->passes;
+    done->drafted = lossless->drafted;
+    done->accepted = lossless->accepted;
+    return drop_surplus(r, err);
+}
+
+static dw_status draft_and_decode(run *r, dw_generation *done, dw_error *err)
+{
+    const int64_t vocabulary = r->rank->model->vocabulary;
+    dw_drafts drafts;
+    dw_lossless lossless = {.session = r->session,
+                            .sampler = r->sampler,
+                            .vocabulary = vocabulary,
+                            .logits = r->logits,
+                            .draft = dw_draft,
+                            .outcome = dw_drafts_outcome,
+                            .context = &drafts};
+    dw_status status;
+    DW_TRY(dw_drafts_create(&drafts, r->session, r->sampler, vocabulary, longest_draft(r->rank->options),
+                            model_drafts_from(r->rank), err));
+    status = decode_lossless(r, &lossless, done, err);
+    dw_drafts_free(&drafts);
+    return status;
+}
+
+static dw_status decode_all(run *r, dw_generation *done, dw_error *err)
+{
+    DW_TRY(dw_is_lossless(r->rank->options) ? draft_and_decode(r, done, err) : decode(r, done, err));
     return dw_text_output_add(&r->text, (dw_string){.data = "", .length = 0}, 1, err);
 }
 
@@ -129,7 +221,7 @@ static dw_status drive(run *r, dw_error *err)
     dw_session_times(r->session, &start);
     DW_TRY(dw_session_traffic(r->session, &before, err));
     clock = dw_now();
-    DW_TRY(decode(r, &done.passes, err));
+    DW_TRY(decode_all(r, &done, err));
     done.decode_seconds = dw_now() - clock;
     dw_session_times(r->session, &end);
     dw_session_omitted(r->session, &done.omitted);

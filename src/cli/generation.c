@@ -27,8 +27,9 @@ static json_t *attention_json(const dw_rank *rank, const dw_generation *done)
 {
     const int dense = dw_plan_is_dense(&rank->plans->plans[0]);
     json_t *object = dw_choice_json(rank->options, 0, &done->omitted);
-    json_t *drafts = json_pack("{s:i, s:i, s:I, s:o}", "drafted", 0, "accepted", 0, "dense_passes",
-                               (json_int_t)(dense ? done->passes : 0), "discovery", dw_discovery_json(&done->omitted));
+    json_t *drafts = json_pack("{s:I, s:I, s:I, s:o}", "drafted", (json_int_t)done->drafted, "accepted",
+                               (json_int_t)done->accepted, "dense_passes", (json_int_t)(dense ? done->passes : 0), "discovery",
+                               dw_discovery_json(&done->omitted));
     if (json_object_update(object, drafts) != 0) {
         json_decref(object);
         object = NULL;
@@ -40,8 +41,8 @@ static json_t *attention_json(const dw_rank *rank, const dw_generation *done)
 static json_t *timings_json(const dw_rank *rank, const dw_generation *done)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:o}", "load", rank->load_seconds, "prefill", done->prefill_seconds, "decode",
-                     done->decode_seconds, "tokens_per_second", per((double)done->passes, done->decode_seconds), "per_token",
-                     dw_json_times(&done->times, done->passes));
+                     done->decode_seconds, "tokens_per_second", per((double)done->decoded, done->decode_seconds), "per_token",
+                     dw_json_times(&done->times, done->decoded));
 }
 
 static json_t *memory_json(const dw_rank *rank, const dw_rank_memory *memory)
@@ -64,10 +65,10 @@ static json_t *memory_json(const dw_rank *rank, const dw_rank_memory *memory)
 /* A round is a question of rank 0 to all others and their answer: ranks - 1 messages each way. */
 static json_t *traffic_json(const dw_rank *rank, const dw_generation *done)
 {
-    const double passes = (double)done->passes;
+    const double tokens = (double)done->decoded;
     const double round = 2.0 * (rank->transport->size - 1);
-    return json_pack("{s:f, s:f}", "bytes_per_token", per((double)done->traffic.bytes_sent, passes), "rounds_per_token",
-                     per((double)done->traffic.messages_sent, passes * round));
+    return json_pack("{s:f, s:f}", "bytes_per_token", per((double)done->traffic.bytes_sent, tokens), "rounds_per_token",
+                     per((double)done->traffic.messages_sent, tokens * round));
 }
 
 dw_status dw_generation_json(const dw_rank *rank, const dw_generation *done, dw_error *err)
@@ -90,12 +91,17 @@ static void print_interval(const char *name, dw_interval mass)
     fprintf(stderr, "%s %.2f-%.2f %%", name, floor(mass.low * 1e4) / 100, ceil(mass.high * 1e4) / 100);
 }
 
-static void print_attention(const dw_rank *rank, const dw_omitted *omitted)
+static void print_attention(const dw_rank *rank, const dw_generation *done)
 {
+    const dw_omitted *omitted = &done->omitted;
     char text[DW_CHOICE_TEXT];
     dw_choice_text(rank->options, 0, text);
     fprintf(stderr, "attention: %s", text);
     if (dw_plan_is_dense(&rank->plans->plans[0])) fprintf(stderr, ", exact");
+    if (done->drafted > 0) {
+        fprintf(stderr, ": %lld of %lld drafted tokens accepted, %.2f tokens a dense pass", (long long)done->accepted,
+                (long long)done->drafted, per((double)done->decoded, (double)done->passes));
+    }
     if (omitted->selected > 0) {
         fprintf(stderr, ", %.0f keys a head on average (%.1f %% of what it sees)",
                 per((double)omitted->selected, (double)omitted->count),
@@ -118,17 +124,17 @@ static void print_attention(const dw_rank *rank, const dw_omitted *omitted)
 void dw_generation_statistics(const dw_rank *rank, const dw_generation *done)
 {
     const dw_times *t = &done->times;
-    const double ms = per(1000, (double)done->passes);
+    const double ms = per(1000, (double)done->decoded);
     fprintf(stderr, "\nprefill: %lld tokens in %.2f s, %.1f tokens/s\n", (long long)done->prompt_tokens, done->prefill_seconds,
             per((double)done->prompt_tokens, done->prefill_seconds));
     fprintf(stderr, "decode: %lld tokens (%s) in %.2f s, %.1f tokens/s", (long long)done->count, done->stop_reason,
-            done->decode_seconds, per((double)done->passes, done->decode_seconds));
+            done->decode_seconds, per((double)done->decoded, done->decode_seconds));
     if (done->passes > 0) {
         fprintf(stderr, "; ms a token: linear %.2f, score %.2f, attend %.2f, reduce %.2f (of it wait %.2f)", t->linear * ms,
                 t->score * ms, t->attend * ms, t->reduce * ms, t->wait * ms);
     }
     fprintf(stderr, "\n");
-    print_attention(rank, &done->omitted);
+    print_attention(rank, done);
 }
 
 void dw_print_machine(const dw_rank *rank, const dw_rank_memory *memory)

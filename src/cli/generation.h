@@ -14,7 +14,9 @@ typedef struct {
 
     double prefill_seconds;
     double decode_seconds;
-    int64_t passes;     /* decode passes: one for each token but the last */
+    int64_t passes;  /* decode passes */
+    int64_t decoded; /* tokens that came of them */
+    int64_t drafted, accepted;
     dw_times times;     /* of these passes, rank 0 */
     dw_traffic traffic; /* of these passes, all ranks */
     dw_omitted omitted;

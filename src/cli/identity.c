@@ -15,6 +15,7 @@ void dw_card_add_options(dw_card *card, const dw_options *options)
     for (int i = 0; i < options->mode_count; i++) modes[i] = (char)('0' + options->modes[i]);
     dw_card_add(card, DW_USAGE, "--attention", "%s", modes);
     dw_card_add(card, DW_USAGE, "--policy", "%d", options->policy_count);
+    dw_card_add(card, DW_USAGE, "--draft", "%lld", (long long)options->draft);
     dw_card_add(card, DW_USAGE, "--screen", "%d", (int)options->screen);
     dw_card_add(card, DW_USAGE, "--anchor", "%lld", (long long)policy->anchor);
     dw_card_add(card, DW_USAGE, "--window", "%lld", (long long)policy->window);

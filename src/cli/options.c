@@ -135,7 +135,12 @@ static const option_row table[] = {
     NUMBER_OPTION("repeat", 0, BENCHES, INTEGER, repeat, 1, 1000, "N",
                   "measurements of a case, the median is reported (default 3)"),
     OTHER_OPTION("attention", 0, SPARSE, read_attention, "MODE",
-                 "dense (default), condensate (default of compare) or mass; compare and bench decode: a list"),
+                 "lossless (only generate; its default: drafts, checked by dense attention), dense (default of the others),\n"
+                 "                               condensate (default of compare and needle) or mass; compare, needle, bench "
+                 "decode: a list"),
+    NUMBER_OPTION("draft", 0, GEN, INTEGER, draft, 0, 16, "G",
+                  "lossless: most tokens drafted at a time, 0 to 16 (default 12; by the model from position 8K, on several "
+                  "hosts at once)"),
     OTHER_OPTION("policy", 0, SPARSE, read_policy, "FILE",
                  "attend by the policies of a YAML file, in place of --attention (compare, bench decode: besides; repeatable)"),
     NUMBER_OPTION("anchor", 0, SPARSE | TUN | INS, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
@@ -257,7 +262,8 @@ static int is(const char *piece, int length, const char *name)
 
 const char *dw_mode_name(dw_attention_mode mode)
 {
-    static const char *const names[DW_ALL_MODES] = {"dense", "condensate", "mass"}; /* in the order of dw_attention_mode */
+    static const char *const names[DW_ALL_MODES] = {"dense", "condensate", "mass",
+                                                    "lossless"}; /* in the order of dw_attention_mode */
     return names[mode];
 }
 
@@ -278,8 +284,11 @@ static dw_status read_attention(dw_options *options, const option_row *row, cons
         int mode = 0;
         while (mode < DW_ALL_MODES && !is(piece, length, dw_mode_name((dw_attention_mode)mode))) mode++;
         if (mode == DW_ALL_MODES) {
-            return dw_fail(err, DW_USAGE, "--%s '%.*s' is not a mode of this version; the modes are dense, condensate and mass",
+            return dw_fail(err, DW_USAGE, "--%s '%.*s' is not a mode; the modes are lossless, dense, condensate and mass",
                            row->name, length, piece);
+        }
+        if (mode == DW_LOSSLESS && options->command != DW_COMMAND_GENERATE) {
+            return dw_fail(err, DW_USAGE, "--%s lossless is a way to generate; its numbers are those of dense", row->name);
         }
         if (options->mode_count == most) return dw_fail(err, DW_USAGE, "--%s %s has too many modes", row->name, value);
         options->modes[options->mode_count++] = (dw_attention_mode)mode;
@@ -576,6 +585,7 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         .depths = {0, 4096, 8192},
         .depth_count = 3,
         .repeat = 3,
+        .draft = -1,
         .lengths = {2048, 4096},
         .length_count = 2,
         .needle_depths = {0, 25, 50, 75, 100},
@@ -585,6 +595,7 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         .fail_rank = -1,
     };
     DW_TRY(read_command(options, argv + at, &used, err));
+    if (options->command == DW_COMMAND_GENERATE) options->modes[0] = options->policy.mode = DW_LOSSLESS;
     if (options->command == DW_COMMAND_NEEDLE) options->modes[0] = options->policy.mode = DW_CONDENSATE;
     if (options->command == DW_COMMAND_COMPARE) {
         options->modes[0] = options->policy.mode = DW_CONDENSATE;

@@ -27,7 +27,7 @@ typedef enum {
 
 typedef enum { DW_AUTO, DW_ALWAYS, DW_NEVER } dw_when;
 
-enum { DW_MAX_STOPS = 64, DW_MAX_DEPTHS = 64, DW_MAX_CHOICES = 16, DW_ALL_MODES = 3 };
+enum { DW_MAX_STOPS = 64, DW_MAX_DEPTHS = 64, DW_MAX_CHOICES = 16, DW_ALL_MODES = 4 };
 
 /* Strings point into argv. */
 typedef struct {
@@ -60,6 +60,7 @@ typedef struct {
     const char *policy_files[DW_MAX_CHOICES];
     int policy_count;
     dw_policy policy; /* its mode is modes[0] */
+    int64_t draft;    /* lossless: most tokens drafted at a time; -1: auto */
     dw_when screen;   /* auto: not in compare, whose reports are exact */
     dw_type key_type;
     dw_type value_type;

@@ -34,7 +34,7 @@ static dw_status create_plan(dw_policy_plan *plan, const dw_options *options, in
         DW_TRY(DW_ALLOC(&plan->layers, 1, "policy", err));
         *plan = (dw_policy_plan){.layers = plan->layers, .layer_count = 1, .pillar = 1, .reuse = 1};
         plan->layers[0] = options->policy;
-        plan->layers[0].mode = options->modes[choice];
+        plan->layers[0].mode = options->modes[choice] == DW_LOSSLESS ? DW_DENSE : options->modes[choice];
         if (options->command == DW_COMMAND_TUNE) plan->layers[0].epsilon = TUNE_EPSILON;
     }
     plan->screen_from = screen_from(options);
@@ -91,7 +91,7 @@ void dw_choice_text(const dw_options *options, int choice, char text[DW_CHOICE_T
         snprintf(text, DW_CHOICE_TEXT, "condensate %lld+%lld+%lld (anchor + window + keys)%s", (long long)policy->anchor,
                  (long long)policy->window, (long long)policy->keys, policy->has_tail ? ", the rest as block means" : "");
     } else {
-        snprintf(text, DW_CHOICE_TEXT, "dense");
+        snprintf(text, DW_CHOICE_TEXT, "%s", dw_mode_name(options->modes[choice]));
     }
 }
 
@@ -115,7 +115,7 @@ json_t *dw_choice_json(const dw_options *options, int choice, const dw_omitted *
 {
     const char *file = file_of(options, choice);
     const dw_policy *policy = &options->policy;
-    const int dense = file == NULL && options->modes[choice] == DW_DENSE;
+    const int exact = file == NULL && (options->modes[choice] == DW_DENSE || options->modes[choice] == DW_LOSSLESS);
     json_t *object;
     if (file != NULL) {
         return json_pack("{s:s, s:o, s:b, s:o}", "mode", "policy", "policy", dw_json_text(file, (int64_t)strlen(file)), "exact",
@@ -123,7 +123,7 @@ json_t *dw_choice_json(const dw_options *options, int choice, const dw_omitted *
     }
     object = json_pack("{s:s, s:I, s:I, s:I, s:s, s:b, s:o}", "mode", dw_mode_name(options->modes[choice]), "anchor",
                        (json_int_t)policy->anchor, "window", (json_int_t)policy->window, "keys", (json_int_t)policy->keys,
-                       "tail", policy->has_tail ? "mean" : "none", "exact", dense, "omitted_mass", omitted_json(omitted));
+                       "tail", policy->has_tail ? "mean" : "none", "exact", exact, "omitted_mass", omitted_json(omitted));
     if (options->modes[choice] == DW_MASS && omitted->count > 0) {
         json_object_set_new(object, "epsilon", json_real(policy->epsilon));
         json_object_set_new(object, "keys", json_real((double)omitted->selected / (double)omitted->count));

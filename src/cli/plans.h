@@ -18,6 +18,12 @@ typedef struct {
 dw_status dw_plans_create(dw_plans *plans, const dw_options *options, const dw_config *config, dw_error *err);
 void dw_plans_free(dw_plans *plans);
 
+/* Whether tokens are drafted and checked: what generate was asked for. */
+static inline int dw_is_lossless(const dw_options *options)
+{
+    return options->mode_count > 0 && options->modes[0] == DW_LOSSLESS;
+}
+
 /* Of all fields of all plans. */
 uint64_t dw_plans_hash(const dw_plans *plans, const dw_config *config);
 

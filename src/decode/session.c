@@ -9,6 +9,7 @@
 #include "model/forward.h"
 #include "mpi/attend.h"
 #include "mpi/collective.h"
+#include "mpi/drafting.h"
 
 /* The coordinator sends one command before each pass; every rank then runs the same pass. */
 enum {
@@ -18,7 +19,7 @@ enum {
     INLINE_IDS = 16    /* ids that travel with the command itself */
 };
 
-typedef enum { RUN_ROWS, FILL, FINISH, COUNT_TRAFFIC } command_kind;
+typedef enum { RUN_ROWS, FILL, FINISH, COUNT_TRAFFIC, REFRESH, CHECKSUM } command_kind;
 
 typedef struct {
     int64_t kind;
@@ -39,6 +40,7 @@ struct dw_session {
     dw_policy_plan uniform; /* config.policy as a plan */
     int64_t plan;           /* in use */
     dw_attention *attention;
+    dw_drafting *drafting; /* NULL: config.can_draft is not set */
     dw_forward *forward;
     int64_t chunk;
     int64_t positions;
@@ -47,6 +49,7 @@ struct dw_session {
     float *collected; /* rank 0: [chunk][hidden stride] hidden states whose logits are wanted */
     char *fill_row;   /* one K and one V row in cache type */
     dw_omitted omitted;
+    uint64_t checksum; /* rank 0: of the last CHECKSUM */
 };
 
 /* The ranks of a host allocate at the same time, so each may have its part of what is free. */
@@ -80,6 +83,11 @@ static dw_status create_parts(dw_session *s, dw_error *err)
     DW_TRY(check_memory(s, &shape, err));
     DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, s->kernels, &shape, m->config.heads, max_rows,
                                s->config.plans, s->config.plan_count, err));
+    if (s->config.can_draft) {
+        DW_TRY(dw_drafting_create(&s->drafting, s->transport, s->pool, s->kernels, dw_attention_shard(s->attention),
+                                  m->config.heads, m->config.window, err));
+        dw_attention_use_drafting(s->attention, s->drafting);
+    }
     DW_TRY(dw_forward_create(&s->forward, m, s->kernels, s->pool, s->attention, s->config.context, max_own, err));
     DW_TRY(DW_ALLOC(&s->ids, max_rows, "session", err));
     DW_TRY(DW_ALLOC(&s->start, ranks + 1, "session", err));
@@ -129,6 +137,7 @@ void dw_session_destroy(dw_session *s)
     if (s == NULL) return;
     dw_forward_destroy(s->forward);
     dw_attention_destroy(s->attention);
+    dw_drafting_destroy(s->drafting);
     dw_free(s->ids);
     dw_free(s->start);
     dw_free(s->collected);
@@ -247,11 +256,26 @@ static dw_status gather_memory(dw_session *s, dw_rank_memory *memory, dw_error *
                            .weights = dw_model_weight_bytes(s->model),
                            .kv = dw_shard_bytes(shape),
                            .screen = dw_attention_screen_bytes(s->attention),
-                           .buffers = dw_attention_buffer_bytes(s->attention) + dw_forward_buffer_bytes(s->forward),
+                           .buffers = dw_attention_buffer_bytes(s->attention) + dw_forward_buffer_bytes(s->forward) +
+                                      (s->drafting == NULL ? 0 : dw_drafting_bytes(s->drafting)),
                            .peak_rss = dw_memory_peak()};
     snprintf(mine.kernels, sizeof mine.kernels, "%s", s->kernels->name);
     dw_host_name(mine.host, (int64_t)sizeof mine.host);
     return dw_gather(s->transport, &mine, (int64_t)sizeof mine, memory, err);
+}
+
+/* Sum over all ranks, on rank 0. */
+static dw_status sum_checksums(dw_session *s, dw_pos positions, dw_error *err)
+{
+    const uint64_t mine = dw_shard_checksum(dw_attention_shard(s->attention), positions);
+    uint64_t *all;
+    dw_status status;
+    DW_TRY(DW_ALLOC(&all, s->transport->size, "checksums", err));
+    status = dw_gather(s->transport, &mine, (int64_t)sizeof mine, all, err);
+    s->checksum = 0;
+    for (int r = 0; s->transport->rank == 0 && r < s->transport->size; r++) s->checksum += all[r];
+    dw_free(all);
+    return status;
 }
 
 /* What every rank does on a command. */
@@ -260,6 +284,8 @@ static dw_status obey(dw_session *s, const command *c, dw_traffic *traffic, dw_r
     switch ((command_kind)c->kind) {
     case RUN_ROWS: return run_rows(s, c, err);
     case FILL: fill(s, c->first, c->count); return DW_OK;
+    case REFRESH: return dw_drafting_refresh(s->drafting, c->first, c->first + c->count, err);
+    case CHECKSUM: return sum_checksums(s, c->count, err);
     case COUNT_TRAFFIC: return gather_traffic(s, traffic, err);
     case FINISH: DW_TRY(gather_traffic(s, traffic, err)); return gather_memory(s, memory, err);
     }
@@ -323,6 +349,32 @@ dw_status dw_session_append(dw_session *s, const int32_t *ids, int64_t count, in
         }
         done = end;
     }
+    return DW_OK;
+}
+
+dw_status dw_session_draft(dw_session *s, int32_t id, int64_t ahead, float *logits, dw_error *err)
+{
+    const dw_rows rows = {s->positions + ahead, 1, s->start};
+    if (rows.first >= s->config.context) {
+        return dw_fail(err, DW_USAGE, "the context is full: position %lld can not be drafted", (long long)rows.first);
+    }
+    for (int r = 0; r <= s->transport->size; r++) s->start[r] = r > 0;
+    DW_TRY(dw_forward_rows(s->forward, &rows, 0, &id, DW_ATTEND_DRAFT, 1, NULL, err));
+    return dw_forward_logits(s->forward, dw_forward_hidden(s->forward), 1, logits, err);
+}
+
+dw_status dw_session_refresh(dw_session *s, int64_t first, dw_error *err)
+{
+    command c = {.kind = REFRESH, .first = first, .count = s->positions - first};
+    if (c.count <= 0) return DW_OK;
+    return order(s, &c, NULL, NULL, err);
+}
+
+dw_status dw_session_checksum(dw_session *s, uint64_t *sum, dw_error *err)
+{
+    command c = {.kind = CHECKSUM, .count = s->positions};
+    DW_TRY(order(s, &c, NULL, NULL, err));
+    *sum = s->checksum;
     return DW_OK;
 }
 

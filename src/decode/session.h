@@ -17,6 +17,7 @@ typedef struct {
     int has_screen;              /* of that policy: always, or never */
     const dw_policy_plan *plans; /* [plan_count] for sparse rows, the first until dw_session_use_plan; borrowed */
     int64_t plan_count;
+    int can_draft;     /* dw_session_draft and dw_session_refresh will be called */
     int ranks_on_host; /* ranks that share this host's memory; 0: one */
     int64_t chunk;     /* rows of one prefill pass; never changes a bit of the result. 0: default */
 } dw_session_config;
@@ -57,6 +58,17 @@ dw_status dw_session_serve(dw_session *session, dw_error *err);
    rank). */
 dw_status dw_session_append(dw_session *session, const int32_t *ids, int64_t count, int64_t sparse, float *logits,
                             int64_t wanted, dw_error *err);
+
+/* Coordinator, local: logits [vocabulary] of a row that stands `ahead` positions (0 .. DW_MAX_DRAFT - 1) behind the sequence, over what the
+   coordinator holds; rows 0 .. ahead - 1 were drafted before. Nothing is appended. A context that is full is DW_USAGE. */
+dw_status dw_session_draft(dw_session *session, int32_t id, int64_t ahead, float *logits, dw_error *err);
+
+/* Coordinator. Chooses what the coordinator holds for drafting anew, by the queries of the rows from position `first` on, which were appended
+   densely by the last dw_session_append (or of the last of those, if there are more than a few). */
+dw_status dw_session_refresh(dw_session *session, int64_t first, dw_error *err);
+
+/* Coordinator. A sum over the K and V rows of the sequence, the same on any number of ranks. */
+dw_status dw_session_checksum(dw_session *session, uint64_t *sum, dw_error *err);
 
 /* Coordinator. Fills the cache up to `positions` with pseudo-random keys and values (a benchmark of depth needs no prefill). */
 dw_status dw_session_fill(dw_session *session, int64_t positions, dw_error *err);

@@ -1,0 +1,235 @@
+#include "attention/draft_cache.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention/partial.h"
+#include "attention/scan.h"
+#include "base/integers.h"
+#include "base/memory.h"
+
+/* Of one thread. */
+typedef struct {
+    float *scores;    /* [group][DW_BLOCK] */
+    float *o;         /* [head_dim] */
+    int64_t *partial; /* [group][words] */
+} scratch;
+
+/* Slots of a layer and KV head: those of the support, then a ring of recent positions. K of 64 slots lies [head_dim][64], V [64][head_dim],
+   as in a shard. */
+struct dw_draft_cache {
+    const dw_kernels *kernels;
+    dw_pool *pool;
+    dw_shard_config config;
+    int64_t heads, group, head_dim;
+    int64_t keys;                   /* slots of the support */
+    int64_t slots;                  /* of all */
+    int64_t key_bytes, value_bytes; /* of one row of one head */
+    int64_t bytes;
+    float scale;
+    char *k;    /* [layers][kv_heads][slots / 64][head_dim][64] */
+    char *v;    /* [layers][kv_heads][slots][head_dim] */
+    dw_pos *at; /* [layers][kv_heads][slots] position in a slot; -1: none */
+    scratch *thread;
+
+    /* The row at work. */
+    int64_t layer;
+    dw_visible visible;
+    const float *q;
+    const int32_t *value_exponent;
+    float *out;
+    float *log_z;
+};
+
+static dw_status create_parts(dw_draft_cache *c, dw_error *err)
+{
+    const int64_t lists = c->config.layers * c->config.kv_heads;
+    const int64_t words = dw_partial_words(c->head_dim + 1);
+    DW_TRY(dw_alloc_bytes((void **)&c->k, lists * c->slots, c->key_bytes, "draft cache", err));
+    DW_TRY(dw_alloc_bytes((void **)&c->v, lists * c->slots, c->value_bytes, "draft cache", err));
+    DW_TRY(DW_ALLOC(&c->at, lists * c->slots, "draft cache", err));
+    DW_TRY(DW_ALLOC(&c->thread, dw_pool_threads(c->pool), "draft cache", err));
+    for (int i = 0; i < dw_pool_threads(c->pool); i++) {
+        DW_TRY(DW_ALLOC(&c->thread[i].scores, c->group * DW_BLOCK, "draft cache", err));
+        DW_TRY(DW_ALLOC(&c->thread[i].o, c->head_dim, "draft cache", err));
+        DW_TRY(DW_ALLOC(&c->thread[i].partial, c->group * words, "draft cache", err));
+    }
+    for (int64_t i = 0; i < lists * c->slots; i++) c->at[i] = -1;
+    c->bytes = lists * c->slots * (c->key_bytes + c->value_bytes + (int64_t)sizeof *c->at);
+    return DW_OK;
+}
+
+dw_status dw_draft_cache_create(dw_draft_cache **out, const dw_kernels *kernels, dw_pool *pool, const dw_shard_config *config,
+                                int64_t heads, int64_t keys, dw_error *err)
+{
+    dw_draft_cache *c;
+    dw_status status;
+    *out = NULL;
+    DW_TRY(DW_ALLOC(&c, 1, "draft cache", err));
+    c->kernels = kernels;
+    c->pool = pool;
+    c->config = *config;
+    c->heads = heads;
+    c->group = heads / config->kv_heads;
+    c->head_dim = config->head_dim;
+    c->keys = dw_round_up(keys, DW_BLOCK);
+    c->slots = c->keys + DW_DRAFT_RECENT;
+    c->key_bytes = dw_row_bytes(config->key_type, config->head_dim);
+    c->value_bytes = dw_row_bytes(config->value_type, config->head_dim);
+    c->scale = dw_score_scale(config->head_dim);
+    status = create_parts(c, err);
+    if (status != DW_OK) {
+        dw_draft_cache_destroy(c);
+        return status;
+    }
+    *out = c;
+    return DW_OK;
+}
+
+void dw_draft_cache_destroy(dw_draft_cache *c)
+{
+    if (c == NULL) return;
+    for (int i = 0; c->thread != NULL && i < dw_pool_threads(c->pool); i++) {
+        dw_free(c->thread[i].scores);
+        dw_free(c->thread[i].o);
+        dw_free(c->thread[i].partial);
+    }
+    dw_free(c->thread);
+    dw_free(c->k);
+    dw_free(c->v);
+    dw_free(c->at);
+    dw_free(c);
+}
+
+int64_t dw_draft_cache_bytes(const dw_draft_cache *c)
+{
+    return c->bytes;
+}
+
+int64_t dw_draft_cache_keys(const dw_draft_cache *c)
+{
+    return c->keys;
+}
+
+/* First slot of a layer and KV head. */
+static int64_t list_of(const dw_draft_cache *c, int64_t layer, int64_t kv_head)
+{
+    return (layer * c->config.kv_heads + kv_head) * c->slots;
+}
+
+static void store(dw_draft_cache *c, int64_t list, int64_t slot, dw_pos position, const char *key, const char *value)
+{
+    const int64_t number = c->key_bytes / c->head_dim; /* the cache types store one number an element */
+    char *keys = c->k + (list + slot / DW_BLOCK * DW_BLOCK) * c->key_bytes + slot % DW_BLOCK * number;
+    for (int64_t i = 0; i < c->head_dim; i++) memcpy(keys + i * DW_BLOCK * number, key + i * number, (size_t)number);
+    memcpy(c->v + (list + slot) * c->value_bytes, value, (size_t)c->value_bytes);
+    c->at[list + slot] = position;
+}
+
+void dw_draft_cache_put(dw_draft_cache *c, int64_t layer, dw_pos position, const void *key_row, const void *value_row)
+{
+    for (int64_t g = 0; g < c->config.kv_heads; g++) {
+        store(c, list_of(c, layer, g), c->keys + position % DW_DRAFT_RECENT, position, (const char *)key_row + g * c->key_bytes,
+              (const char *)value_row + g * c->value_bytes);
+    }
+}
+
+static int compare_positions(const void *a, const void *b)
+{
+    const dw_pos x = *(const dw_pos *)a;
+    const dw_pos y = *(const dw_pos *)b;
+    return (x > y) - (x < y);
+}
+
+static int holds(const dw_pos *at, int64_t slots, dw_pos position)
+{
+    for (int64_t s = 0; s < slots; s++) {
+        if (at[s] == position) return 1;
+    }
+    return 0;
+}
+
+int64_t dw_draft_cache_support(dw_draft_cache *c, int64_t layer, int64_t kv_head, const dw_pos *positions, int64_t count,
+                               dw_missing_row *missing)
+{
+    dw_pos *at = c->at + list_of(c, layer, kv_head);
+    int64_t lacking = 0;
+    int64_t slot = 0;
+    for (int64_t s = 0; s < c->keys; s++) {
+        if (at[s] >= 0 && bsearch(&at[s], positions, (size_t)count, sizeof *positions, compare_positions) == NULL) at[s] = -1;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (!holds(at, c->keys, positions[i])) missing[lacking++] = (dw_missing_row){layer, kv_head, 0, positions[i]};
+    }
+    for (int64_t i = 0; i < lacking; i++, slot++) {
+        while (at[slot] >= 0) slot++;
+        missing[i].slot = slot;
+    }
+    return lacking;
+}
+
+void dw_draft_cache_fill(dw_draft_cache *c, const dw_missing_row *row, const void *key, const void *value)
+{
+    store(c, list_of(c, row->layer, row->kv_head), row->slot, row->position, key, value);
+}
+
+/* ---- attention ---- */
+
+/* Of the slots first .. first + 63 of a list. A position that is recent as well as in the support counts once. */
+static uint64_t visible_slots(const dw_draft_cache *c, const dw_pos *list, int64_t first)
+{
+    const dw_pos *recent = list + c->keys;
+    const int is_support = first < c->keys;
+    uint64_t mask = 0;
+    for (int64_t j = 0; j < DW_BLOCK; j++) {
+        const dw_pos p = list[first + j];
+        if (p < c->visible.first || p > c->visible.last || (is_support && recent[p % DW_DRAFT_RECENT] == p)) continue;
+        mask |= (uint64_t)1 << j;
+    }
+    return mask;
+}
+
+static void attend_task(void *context, int64_t kv_head, int thread)
+{
+    const dw_draft_cache *c = context;
+    const scratch *s = &c->thread[thread];
+    const int64_t d = c->head_dim;
+    const int64_t words = dw_partial_words(d + 1);
+    const int64_t list = list_of(c, c->layer, kv_head);
+    for (int64_t i = 0; i < c->group; i++) dw_partial_clear(s->partial + i * words, d + 1);
+    for (int64_t first = 0; first < c->slots; first += DW_BLOCK) {
+        const uint64_t mask = visible_slots(c, c->at + list, first);
+        if (mask == 0) continue;
+        c->kernels->scores[c->config.key_type](s->scores, c->q + kv_head * c->group * d, d, (int)c->group,
+                                               c->k + (list + first) * c->key_bytes, (int)d);
+        for (int64_t i = 0; i < c->group; i++) {
+            float *weights = s->scores + i * DW_BLOCK;
+            float maxima[DW_LANES];
+            int32_t exponent;
+            float sum;
+            c->kernels->weights(weights, weights, c->scale, mask, &exponent, &sum, maxima);
+            c->kernels->values[c->config.value_type](s->o, weights, 1, c->v + (list + first) * c->value_bytes, (int)d, 0,
+                                                     DW_BLOCK - 1);
+            dw_partial_add(c->kernels, s->partial + i * words, d + 1, exponent, s->o, sum, c->value_exponent[kv_head]);
+        }
+    }
+    for (int64_t i = 0; i < c->group; i++) {
+        int64_t exponent;
+        const double mass = dw_partial_mass(s->partial + i * words, d + 1, &exponent);
+        dw_partial_finish(s->partial + i * words, d + 1, c->value_exponent[kv_head], c->out + (kv_head * c->group + i) * d);
+        c->log_z[kv_head * c->group + i] = (float)(log2(mass) + (double)exponent);
+    }
+}
+
+void dw_draft_cache_attend(dw_draft_cache *c, int64_t layer, dw_visible visible, const float *q, const int32_t *value_exponent,
+                           float *out, float *log_z)
+{
+    c->layer = layer;
+    c->visible = visible;
+    c->q = q;
+    c->value_exponent = value_exponent;
+    c->out = out;
+    c->log_z = log_z;
+    dw_pool_run(c->pool, c->config.kv_heads, attend_task, c);
+}
