@@ -138,7 +138,7 @@ static dw_status decode(run *r, dw_generation *done, dw_error *err)
 static int64_t most_drafts(const run *r)
 {
     const int64_t tokens = r->rank->options->tokens;
-    const int64_t positions = r->context - dw_session_positions(r->session) - 1;
+    const int64_t positions = r->context - dw_session_positions(r->session) - 2; /* the last token is not appended */
     int64_t most = longest_draft(r->rank->options);
     if (tokens >= 0 && tokens - r->count - 1 < most) most = tokens - r->count - 1;
     return positions < most ? positions : most;

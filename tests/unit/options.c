@@ -49,8 +49,9 @@ Test(options, defaults_are_those_of_the_design)
     cr_assert_str_eq(o.prompt, "text");
     cr_assert_eq(o.tokens, -1);
     cr_assert_eq(o.context, 0);
-    cr_assert_eq(o.modes[0], DW_DENSE);
-    cr_assert_eq(o.policy.mode, DW_DENSE);
+    cr_assert_eq(o.modes[0], DW_LOSSLESS);
+    cr_assert_eq(o.policy.mode, DW_LOSSLESS);
+    cr_assert_eq(o.draft, -1);
     cr_assert_eq(o.policy.anchor, 1);
     cr_assert_eq(o.policy.window, 64);
     cr_assert_eq(o.policy.keys, 32);
@@ -174,7 +175,10 @@ Test(options, policies_take_the_place_of_the_default_modes_and_follow_those_that
 
 Test(options, modes_that_do_not_exist_are_refused_with_those_that_do)
 {
-    REFUSED("dense, condensate and mass", GENERATE, "--attention", "lossless");
+    REFUSED("lossless, dense, condensate and mass", GENERATE, "--attention", "sparse");
+    REFUSED("lossless is a way to generate", "logits", "-m", "x", "-p", "y", "--attention", "lossless");
+    REFUSED("lossless is a way to generate", "compare", "-m", "x", "-p", "y", "--attention", "mass,lossless");
+    REFUSED("--draft 17 is out of range (0..16)", GENERATE, "--draft", "17");
     REFUSED("--tail 'median' is not none or mean", GENERATE, "--tail", "median");
     REFUSED("--tail mean belongs to --attention condensate", GENERATE, "--tail", "mean");
     REFUSED("--tail mean belongs to --attention condensate", GENERATE, "--attention", "mass", "--tail", "mean");
