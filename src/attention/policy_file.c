@@ -81,8 +81,10 @@ static dw_status read_choice(reader *r, const yaml_node_t *node, const char *nam
 
 /* ---- fields of a layer entry; they change the layers first..last ---- */
 
-#define EACH_LAYER(r, policy)                                                                                                  \
-    for (dw_policy *policy = (r)->plan->layers + (r)->first; policy <= (r)->plan->layers + (r)->last; policy++)
+static dw_policy *layer_of(const reader *r, int64_t layer)
+{
+    return &r->plan->layers[layer];
+}
 
 static dw_status read_range(reader *r, const yaml_node_t *value)
 {
@@ -112,7 +114,7 @@ static dw_status read_mode(reader *r, const yaml_node_t *value)
     static const char *const names[] = {"dense", "condensate", "mass"}; /* in the order of dw_attention_mode */
     int mode;
     DW_TRY(read_choice(r, value, "mode", names, 3, &mode));
-    EACH_LAYER(r, p) p->mode = (dw_attention_mode)mode;
+    for (int64_t l = r->first; l <= r->last; l++) layer_of(r, l)->mode = (dw_attention_mode)mode;
     return DW_OK;
 }
 
@@ -120,7 +122,7 @@ static dw_status read_anchor(reader *r, const yaml_node_t *value)
 {
     int64_t number = 0;
     DW_TRY(read_whole(r, value, "anchor", 0, max_budget, &number));
-    EACH_LAYER(r, p) p->anchor = number;
+    for (int64_t l = r->first; l <= r->last; l++) layer_of(r, l)->anchor = number;
     return DW_OK;
 }
 
@@ -128,7 +130,7 @@ static dw_status read_window(reader *r, const yaml_node_t *value)
 {
     int64_t number = 0;
     DW_TRY(read_whole(r, value, "window", 0, max_budget, &number));
-    EACH_LAYER(r, p) p->window = number;
+    for (int64_t l = r->first; l <= r->last; l++) layer_of(r, l)->window = number;
     return DW_OK;
 }
 
@@ -154,15 +156,14 @@ static dw_status read_keys(reader *r, const yaml_node_t *value)
 {
     int64_t number = 0;
     if (value->type == YAML_SEQUENCE_NODE) {
-        EACH_LAYER(r, p) DW_TRY(read_head_keys(r, value, p));
+        for (int64_t l = r->first; l <= r->last; l++) DW_TRY(read_head_keys(r, value, layer_of(r, l)));
         return DW_OK;
     }
     DW_TRY(read_whole(r, value, "keys", 0, max_budget, &number));
-    EACH_LAYER(r, p)
-    {
-        dw_free(p->head_keys);
-        p->head_keys = NULL;
-        p->keys = number;
+    for (int64_t l = r->first; l <= r->last; l++) {
+        dw_free(layer_of(r, l)->head_keys);
+        layer_of(r, l)->head_keys = NULL;
+        layer_of(r, l)->keys = number;
     }
     return DW_OK;
 }
@@ -172,7 +173,7 @@ static dw_status read_tail(reader *r, const yaml_node_t *value)
     static const char *const names[] = {"none", "mean"};
     int tail;
     DW_TRY(read_choice(r, value, "tail", names, 2, &tail));
-    EACH_LAYER(r, p) p->has_tail = tail;
+    for (int64_t l = r->first; l <= r->last; l++) layer_of(r, l)->has_tail = tail;
     return DW_OK;
 }
 
@@ -184,7 +185,7 @@ static dw_status read_epsilon(reader *r, const yaml_node_t *value)
     if (text == NULL || end == text || *end != '\0' || !(number >= 0 && number <= 1)) {
         return WRONG(r, value, "epsilon '%.40s' is not a number from 0 to 1", text == NULL ? "(a list or mapping)" : text);
     }
-    EACH_LAYER(r, p) p->epsilon = number;
+    for (int64_t l = r->first; l <= r->last; l++) layer_of(r, l)->epsilon = number;
     return DW_OK;
 }
 
@@ -426,7 +427,7 @@ static dw_status start_plan(dw_policy_plan *plan, const dw_policy *defaults, int
     for (int64_t l = 0; l < layers; l++) {
         plan->layers[l] = *defaults;
         plan->layers[l].head_keys = NULL;
-        if (defaults->mode == DW_DENSE) plan->layers[l].mode = DW_CONDENSATE;
+        if (defaults->mode == DW_DENSE || defaults->mode == DW_LOSSLESS) plan->layers[l].mode = DW_CONDENSATE;
     }
     return DW_OK;
 }

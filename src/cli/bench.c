@@ -13,18 +13,18 @@ enum { DECODE_STEPS = 8, PREFILL_ROWS = 512 };
 
 static const double least_seconds = 1.0; /* of one measurement */
 
-/* One kind of measurement: passes of `rows` ids each, `steps` passes before the cache is cut back to the depth. */
+/* One kind of measurement. Passes of several ids each, some passes before the cache is cut back to the depth. */
 typedef struct {
-    int64_t rows;
-    int64_t steps;
+    int is_decode;
 } method;
 
-static const method decode_method = {1, DECODE_STEPS};
-static const method prefill_method = {PREFILL_ROWS, 1};
+static const method decode_method = {1};
+static const method prefill_method = {0};
 
 typedef struct {
     int64_t depth;
     int choice;      /* of the options (cli/plans.h) */
+    int64_t rows;    /* ids of a pass */
     double seconds;  /* per token */
     dw_times times;  /* per token */
     double kv_bytes; /* cache bytes read per token by all ranks */
@@ -55,6 +55,11 @@ static const dw_policy_plan *plan_of(const bench *b, int choice)
     return &b->rank->plans->plans[choice];
 }
 
+static int64_t steps_of(const result *r)
+{
+    return r->rows < DECODE_STEPS ? DECODE_STEPS / r->rows : 1;
+}
+
 /* Bytes of K, or of V, that a token at this depth reads in all layers as their policies have it: all keys; all values when dense, those
    of each head's set otherwise. */
 static double key_bytes(const bench *b, double visible)
@@ -78,16 +83,22 @@ static double value_bytes(const bench *b, double visible, int choice)
     return rows * row;
 }
 
+/* Dense rows of a pass share one read of K and V. */
+static double dense_rows(const bench *b, const result *r)
+{
+    return dw_plan_is_dense(plan_of(b, r->choice)) ? (double)r->rows : 1;
+}
+
 /* Keys: as counted, where every layer counts them. */
 static double kv_bytes(const bench *b, const result *r, const dw_omitted *before, const dw_omitted *after, int64_t tokens)
 {
     const dw_config *config = &b->rank->model->config;
-    const double visible = (double)r->depth + (double)(b->method->rows * b->method->steps + 1) / 2;
+    const double visible = (double)r->depth + (double)(r->rows * steps_of(r) + 1) / 2;
     const double elements = visible * (double)(config->layers * config->kv_heads * config->head_dim * tokens);
     const double counted = (double)(after->key_elements - before->key_elements);
     const double keys = counted > 0.99 * elements ? (double)(after->key_bytes - before->key_bytes) / (double)tokens
-                                                  : key_bytes(b, visible);
-    return keys + value_bytes(b, visible, r->choice);
+                                                  : key_bytes(b, visible) / dense_rows(b, r);
+    return keys + value_bytes(b, visible, r->choice) / dense_rows(b, r);
 }
 
 static void add_times(dw_times *sum, const dw_times *t, double weight)
@@ -102,7 +113,7 @@ static void add_times(dw_times *sum, const dw_times *t, double weight)
 /* Passes at one depth until they have taken `least` seconds; then the cache ends at the depth again. *out: per token. */
 static dw_status measure_once(bench *b, const result *what, double least, result *out, dw_error *err)
 {
-    const int64_t rows = b->method->rows;
+    const int64_t rows = what->rows;
     const int64_t sparse = dw_plan_is_dense(plan_of(b, what->choice)) ? 0 : rows;
     double seconds = 0;
     int64_t tokens = 0;
@@ -115,11 +126,11 @@ static dw_status measure_once(bench *b, const result *what, double least, result
         double clock;
         dw_session_times(b->session, &start);
         clock = dw_now();
-        for (int64_t i = 0; i < b->method->steps; i++) {
+        for (int64_t i = 0; i < steps_of(what); i++) {
             DW_TRY(dw_session_append(b->session, b->ids, rows, sparse, b->logits, 1, err));
         }
         seconds += dw_now() - clock;
-        tokens += rows * b->method->steps;
+        tokens += rows * steps_of(what);
         dw_session_times(b->session, &end);
         batch = dw_times_since(&start, &end);
         add_times(&sum, &batch, 1);
@@ -141,10 +152,10 @@ static int by_seconds(const void *a, const void *b)
 }
 
 /* A warm-up, then --repeat measurements, of which the median by seconds counts. */
-static dw_status measure(bench *b, int64_t depth, int choice, result *median, dw_error *err)
+static dw_status measure(bench *b, int64_t depth, int choice, int64_t rows, result *median, dw_error *err)
 {
     const int64_t repeat = b->rank->options->repeat;
-    const result what = {.depth = depth, .choice = choice};
+    const result what = {.depth = depth, .choice = choice, .rows = rows};
     result *runs;
     result warm_up;
     dw_status status = DW_OK;
@@ -179,12 +190,13 @@ static const char *mode_of(const bench *b, const result *r)
 
 static json_t *result_json(const bench *b, const result *r)
 {
-    json_t *object = json_pack("{s:I, s:s, s:i, s:i, s:f, s:f}", "depth", (json_int_t)r->depth, "mode", mode_of(b, r), "ranks",
-                               b->rank->transport->size, "threads", dw_pool_threads(b->rank->pool), "tokens_per_second",
-                               1 / r->seconds, "seconds_per_token", r->seconds);
+    json_t *object = json_pack("{s:I, s:I, s:s, s:i, s:i, s:f, s:f}", "depth", (json_int_t)r->depth, "rows",
+                               (json_int_t)r->rows, "mode", mode_of(b, r), "ranks", b->rank->transport->size, "threads",
+                               dw_pool_threads(b->rank->pool), "tokens_per_second", 1 / r->seconds, "seconds_per_token",
+                               r->seconds);
     json_t *times = dw_json_times(&r->times, 1);
     int failed = json_object_update(object, times);
-    if (b->method->rows == 1) {
+    if (b->method->is_decode) {
         failed |= json_object_set_new(object, "kv_bytes_read", json_integer((json_int_t)r->kv_bytes));
         failed |= json_object_set_new(object, "read_bandwidth", json_real(bandwidth(r)));
         failed |= json_object_set_new(object, "bandwidth_share", json_real(bandwidth(r) / b->roof));
@@ -209,28 +221,28 @@ static dw_status print_json(const bench *b, dw_error *err)
 
 static void print_csv(const bench *b)
 {
-    printf("depth,mode,ranks,threads,tokens_per_second,seconds_per_token,linear,score,reduce,attend,wait,kv_bytes_read,"
+    printf("depth,rows,mode,ranks,threads,tokens_per_second,seconds_per_token,linear,score,reduce,attend,wait,kv_bytes_read,"
            "read_bandwidth,bandwidth_share\n");
     for (int64_t i = 0; i < b->count; i++) {
         const result *r = &b->results[i];
-        printf("%lld,%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", (long long)r->depth, mode_of(b, r),
+        printf("%lld,%lld,%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", (long long)r->depth, (long long)r->rows, mode_of(b, r),
                b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds, r->times.linear,
                r->times.score, r->times.reduce, r->times.attend, r->times.wait);
-        if (b->method->rows == 1) printf("%.0f,%.9g,%.9g", r->kv_bytes, bandwidth(r), bandwidth(r) / b->roof);
-        printf("%s\n", b->method->rows == 1 ? "" : ",,");
+        if (b->method->is_decode) printf("%.0f,%.9g,%.9g", r->kv_bytes, bandwidth(r), bandwidth(r) / b->roof);
+        printf("%s\n", b->method->is_decode ? "" : ",,");
     }
 }
 
 static void print_table(const bench *b)
 {
-    printf("%10s %-10s %5s %7s %9s %9s %8s %8s %8s %8s %8s %8s %6s\n", "depth", "mode", "ranks", "threads", "tokens/s",
-           "ms/token", "linear", "score", "reduce", "attend", "wait", "kv GB/s", "share");
+    printf("%10s %4s %-10s %5s %7s %9s %9s %8s %8s %8s %8s %8s %8s %6s\n", "depth", "rows", "mode", "ranks", "threads",
+           "tokens/s", "ms/token", "linear", "score", "reduce", "attend", "wait", "kv GB/s", "share");
     for (int64_t i = 0; i < b->count; i++) {
         const result *r = &b->results[i];
-        printf("%10lld %-10s %5d %7d %9.2f %9.3f %8.3f %8.3f %8.3f %8.3f %8.3f ", (long long)r->depth, mode_of(b, r),
-               b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds * 1e3,
+        printf("%10lld %4lld %-10s %5d %7d %9.2f %9.3f %8.3f %8.3f %8.3f %8.3f %8.3f ", (long long)r->depth, (long long)r->rows,
+               mode_of(b, r), b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds * 1e3,
                r->times.linear * 1e3, r->times.score * 1e3, r->times.reduce * 1e3, r->times.attend * 1e3, r->times.wait * 1e3);
-        if (b->method->rows == 1) {
+        if (b->method->is_decode) {
             printf("%8.2f %6.2f\n", bandwidth(r) / 1e9, bandwidth(r) / b->roof);
         } else {
             printf("%8s %6s\n", "-", "-");
@@ -251,11 +263,16 @@ static dw_status print_results(const bench *b, dw_error *err)
 
 /* ---- the run ---- */
 
+static int row_counts(const bench *b)
+{
+    return b->method->is_decode ? b->rank->options->row_count : 1;
+}
+
 static dw_status prepare(bench *b, int choices, dw_error *err)
 {
     const dw_model *model = b->rank->model;
     for (int i = 0; i < PREFILL_ROWS; i++) b->ids[i] = (int32_t)((i * 7919LL + 1) % model->vocabulary);
-    b->count = (int64_t)choices * b->rank->options->depth_count;
+    b->count = (int64_t)choices * b->rank->options->depth_count * row_counts(b);
     DW_TRY(DW_ALLOC(&b->logits, model->vocabulary, "logits", err));
     return DW_ALLOC(&b->results, b->count, "results", err);
 }
@@ -264,9 +281,14 @@ static dw_status prepare(bench *b, int choices, dw_error *err)
 static dw_status drive(bench *b, int choices, dw_error *err)
 {
     const dw_options *options = b->rank->options;
+    const int counts = row_counts(b);
     for (int i = 0; i < options->depth_count; i++) {
         for (int c = 0; c < choices; c++) {
-            DW_TRY(measure(b, options->depths[i], c, &b->results[c * options->depth_count + i], err));
+            for (int n = 0; n < counts; n++) {
+                const int64_t rows = b->method->is_decode ? options->rows[n] : PREFILL_ROWS;
+                result *const to = &b->results[(c * options->depth_count + i) * counts + n];
+                DW_TRY(measure(b, options->depths[i], c, rows, to, err));
+            }
         }
     }
     return dw_session_finish(b->session, NULL, NULL, err);
@@ -285,10 +307,10 @@ static dw_status measure_roof(bench *b, dw_error *err)
 static dw_status run(dw_rank *rank, const method *how, int choices, dw_error *err)
 {
     const int coordinator = rank->transport->rank == 0;
-    const int64_t context = largest_depth(rank->options) + how->rows * how->steps;
+    const int64_t context = largest_depth(rank->options) + (how->is_decode ? DECODE_STEPS + DW_MAX_ROWS : PREFILL_ROWS);
     bench b = {.rank = rank, .method = how};
     dw_status status = dw_rank_agree(rank, coordinator ? prepare(&b, choices, err) : DW_OK, err);
-    if (status == DW_OK && how->rows == 1) status = measure_roof(&b, err);
+    if (status == DW_OK && how->is_decode) status = measure_roof(&b, err);
     if (status == DW_OK) status = dw_open_session(rank, context, &b.session, err);
     if (status == DW_OK) status = coordinator ? drive(&b, choices, err) : dw_session_serve(b.session, err);
     if (status == DW_OK) {

@@ -66,7 +66,7 @@ struct option_row {
 };
 
 static option_reader read_attention, read_kv_type, read_stop, read_depths, read_rope_scaling, read_on, read_tail, read_policy,
-    read_lengths, read_needle_depths;
+    read_lengths, read_needle_depths, read_rows;
 
 #define UNBOUNDED 0x1p62
 #define FIELD(name) offsetof(dw_options, name)
@@ -132,6 +132,7 @@ static const option_row table[] = {
     NUMBER_OPTION("needles", 0, NEE, INTEGER, needles, 1, 16, "N",
                   "needles in one text, evenly spread, asked for one by one (default 1)"),
     OTHER_OPTION("depths", 0, BENCHES, read_depths, "LIST", "positions in the cache before measuring (default 0,4K,8K)"),
+    OTHER_OPTION("rows", 0, DEC, read_rows, "LIST", "rows of a pass, as when drafts are verified (default 1)"),
     NUMBER_OPTION("repeat", 0, BENCHES, INTEGER, repeat, 1, 1000, "N",
                   "measurements of a case, the median is reported (default 3)"),
     OTHER_OPTION("attention", 0, SPARSE, read_attention, "MODE",
@@ -366,6 +367,11 @@ static dw_status read_depths(dw_options *options, const option_row *row, const c
     return read_list(row, value, 0, (int64_t)1 << 40, options->depths, &options->depth_count, err);
 }
 
+static dw_status read_rows(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    return read_list(row, value, 1, DW_MAX_ROWS, options->rows, &options->row_count, err);
+}
+
 static dw_status read_lengths(dw_options *options, const option_row *row, const char *value, dw_error *err)
 {
     return read_list(row, value, 1, (int64_t)1 << 40, options->lengths, &options->length_count, err);
@@ -584,6 +590,8 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         .sampling = {.top_p = 1},
         .depths = {0, 4096, 8192},
         .depth_count = 3,
+        .rows = {1},
+        .row_count = 1,
         .repeat = 3,
         .draft = -1,
         .lengths = {2048, 4096},

@@ -27,7 +27,7 @@ typedef enum {
 
 typedef enum { DW_AUTO, DW_ALWAYS, DW_NEVER } dw_when;
 
-enum { DW_MAX_STOPS = 64, DW_MAX_DEPTHS = 64, DW_MAX_CHOICES = 16, DW_ALL_MODES = 4 };
+enum { DW_MAX_STOPS = 64, DW_MAX_DEPTHS = 64, DW_MAX_CHOICES = 16, DW_MAX_ROWS = 64, DW_ALL_MODES = 4 };
 
 /* Strings point into argv. */
 typedef struct {
@@ -75,6 +75,8 @@ typedef struct {
     const char *positions; /* logits: "all", "last" or numbers; NULL: last */
     int64_t depths[DW_MAX_DEPTHS];
     int depth_count;
+    int64_t rows[DW_MAX_DEPTHS]; /* bench decode: of a pass */
+    int row_count;
     int64_t repeat;
     int64_t lengths[DW_MAX_DEPTHS]; /* needle */
     int length_count;

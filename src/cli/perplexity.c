@@ -34,7 +34,7 @@ static dw_status prepare(run *r, dw_error *err)
     const dw_rank *rank = r->rank;
     const int64_t wanted = rank->options->tokens;
     DW_TRY(dw_read_prompt(rank->options, rank->model, rank->tokenizer, &r->prompt, &r->prompt_count, err));
-    r->tokens = wanted >= 0 ? wanted : r->prompt_count - (r->prompt_count > 2 * DEFAULT_PREFIX ? DEFAULT_PREFIX : 1);
+    r->tokens = wanted >= 0 ? wanted : r->prompt_count - (r->prompt_count > (int64_t)2 * DEFAULT_PREFIX ? DEFAULT_PREFIX : 1);
     if (wanted == 0) return dw_fail(err, DW_USAGE, "--tokens 0: perplexity needs 1 at least");
     if (r->tokens < 1 || r->tokens >= r->prompt_count) {
         return dw_fail(err, DW_INPUT, "%s has %lld tokens: too few to predict %lld of them, with one before",

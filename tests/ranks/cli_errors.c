@@ -102,7 +102,7 @@ Test(cli_errors, wrong_arguments_end_with_2)
     const error_case cases[] = {
         {2, "'--frobnicate'", {"generate", "-m", where[0], "-p", "x", "--frobnicate"}},
         {2, "4096", {"generate", "-m", where[0], "-p", "x", "-c", "4K"}},
-        {2, "lossless", {"generate", "-m", where[0], "-p", "x", "--attention", "lossless"}},
+        {2, "lossless", {"logits", "-m", where[0], "-p", "x", "--attention", "lossless"}},
         {2, "needs a model", {"generate", "-p", "x"}},
         {2, "--prompt", {"generate", "-m", where[0]}},
         {2, "--temperature", {"generate", "-m", where[0], "-p", "x", "--temperature", "-1"}},

@@ -18,9 +18,9 @@ static dw_histogram histogram(void)
 {
     dw_histogram h = {.top = 5};
     h.count[0] = 8;
-    h.weight[0] = 8ll << 30;
+    h.weight[0] = (int64_t)8 << 30;
     h.count[8] = 24;
-    h.weight[8] = 24ll << 30;
+    h.weight[8] = (int64_t)24 << 30;
     h.below = 1;
     return h;
 }

@@ -2,6 +2,7 @@
    the score, each under the order (value descending, position ascending), against the best k by score. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,19 +60,24 @@ static int selects_the_same(const double *score, double (*normaliser)(double, do
 }
 
 /* Scores of `spread` nats around `middle`, all different. */
-static void make_scores(double *score, double middle, double spread, unsigned seed)
+static void make_scores(double *score, double middle, double spread, uint64_t seed)
 {
-    srand(seed);
-    for (int i = 0; i < N; i++) score[i] = middle + spread * ((double)rand() / RAND_MAX + i * 1e-9 - 0.5);
+    uint64_t state = seed;
+    for (int i = 0; i < N; i++) {
+        uint64_t z = (state += 0x9E3779B97F4A7C15u);
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+        score[i] = middle + spread * ((double)((z ^ (z >> 31)) >> 11) * 0x1p-53 + i * 1e-9 - 0.5);
+    }
 }
 
 Test(normaliser, increasing_ones_select_what_scores_select)
 {
     double score[N];
-    for (unsigned seed = 1; seed <= 50; seed++) {
+    for (uint64_t seed = 1; seed <= 50; seed++) {
         make_scores(score, (double)seed - 25, 20, seed);
-        cr_assert(selects_the_same(score, softmax), "softmax, seed %u", seed);
-        cr_assert(selects_the_same(score, over_n), "1/n, seed %u", seed);
+        cr_assert(selects_the_same(score, softmax), "softmax, seed %llu", (unsigned long long)seed);
+        cr_assert(selects_the_same(score, over_n), "1/n, seed %llu", (unsigned long long)seed);
     }
 }
 
