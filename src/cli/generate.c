@@ -31,18 +31,18 @@ typedef struct {
     const char *stop_reason;
 } run;
 
-enum { AUTO_DRAFT = 12, MODEL_FROM = 8192 };
+enum { AUTO_DRAFT = 12 };
 
 static int64_t longest_draft(const dw_options *options)
 {
     return options->draft < 0 ? AUTO_DRAFT : options->draft;
 }
 
-/* On one host a dense pass over few positions is cheaper than what it would save; between hosts every round saved counts. */
-static int64_t model_drafts_from(const dw_rank *rank)
+/* Between hosts every round saved counts; on one host drafts by the model cost more than the dense rows that they save
+   (docs/benchmarks.md), so there only the text is looked up unless --draft is given. */
+static int drafts_by_model(const dw_rank *rank)
 {
-    const int on_one_host = rank->ranks_on_host >= rank->transport->size;
-    return rank->options->draft < 0 && on_one_host ? MODEL_FROM : 0;
+    return rank->options->draft >= 0 || rank->ranks_on_host < rank->transport->size;
 }
 
 /* Everything that can fail because of what the user gave, before the ranks start to work together. */
@@ -186,7 +186,7 @@ static dw_status draft_and_decode(run *r, dw_generation *done, dw_error *err)
                             .context = &drafts};
     dw_status status;
     DW_TRY(dw_drafts_create(&drafts, r->session, r->sampler, vocabulary, longest_draft(r->rank->options),
-                            model_drafts_from(r->rank), err));
+                            drafts_by_model(r->rank), err));
     status = decode_lossless(r, &lossless, done, err);
     dw_drafts_free(&drafts);
     return status;

@@ -13,12 +13,12 @@ enum {
 };
 
 dw_status dw_drafts_create(dw_drafts *d, dw_session *session, dw_sampler *sampler, int64_t vocabulary, int64_t longest,
-                           int64_t model_from, dw_error *err)
+                           int by_model, dw_error *err)
 {
     *d = (dw_drafts){.session = session,
                      .sampler = sampler,
                      .longest = dw_smaller(longest, DW_MAX_DRAFT),
-                     .model_from = model_from,
+                     .has_model = by_model,
                      .model = {0.8},
                      .text = {0.5},
                      .refreshed = -1};
@@ -92,9 +92,9 @@ dw_status dw_draft(void *context, const dw_history *h, int64_t most, int32_t *ou
     const int64_t limit = dw_smaller(most, d->longest);
     *count = 0;
     if (limit == 0) return DW_OK;
-    if (d->text.share >= d->model.share - 0.2) *count = look_up(h, limit, out);
+    if (d->text.share >= d->model.share - 0.2) *count = look_up(h, dw_draft_length(d->text.share, limit), out);
     d->by_text = *count > 0;
-    if (d->by_text || h->count <= d->model_from) return DW_OK;
+    if (d->by_text || !d->has_model) return DW_OK;
     return draft_by_model(d, h, dw_draft_length(d->model.share, limit), out, count, err);
 }
 
