@@ -9,7 +9,8 @@
 enum {
     SHORTEST_REPEAT = 3,
     LONGEST_REPEAT = 8,
-    STALE = 48 /* positions after which the support is chosen anew though no token was drafted by the model */
+    STALE = 48, /* positions after which the support is chosen anew though no token was drafted by the model */
+    FRESH = 8   /* positions for which a support is kept: choosing it costs a scan of all keys, and bytes */
 };
 
 dw_status dw_drafts_create(dw_drafts *d, dw_session *session, dw_sampler *sampler, int64_t vocabulary, int64_t longest,
@@ -113,7 +114,7 @@ dw_status dw_drafts_outcome(void *context, const dw_history *h, int64_t drafted,
         return DW_OK;
     }
     d->text.share += 0.01 * (0.7 - d->text.share);
-    if (drafted == 0) return DW_OK;
+    if (drafted == 0 || dw_session_positions(d->session) - d->refreshed < FRESH) return DW_OK;
     d->refreshed = dw_session_positions(d->session);
     return dw_session_refresh(d->session, h->count - 1, err);
 }

@@ -16,7 +16,9 @@ enum {
     DEFAULT_CHUNK_PER_RANK = 128, /* prefill rows that one rank computes in a pass */
     MAX_CHUNK = 1024,
     SPARSE_CHUNK = 16, /* sparse rows of one pass, all computed by rank 0 */
-    INLINE_IDS = 16    /* ids that travel with the command itself */
+    FEW_ROWS = DW_MAX_DRAFT +
+               1,   /* so many dense rows are all computed by rank 0: a message less each way for every other rank */
+    INLINE_IDS = 18 /* ids that travel with the command itself */
 };
 
 typedef enum { RUN_ROWS, FILL, FINISH, COUNT_TRAFFIC, REFRESH, CHECKSUM } command_kind;
@@ -78,8 +80,8 @@ static dw_status create_parts(dw_session *s, dw_error *err)
                                    .rank = s->transport->rank,
                                    .ranks = ranks};
     const int64_t share = (s->chunk + ranks - 1) / ranks;
-    const int64_t max_own = s->transport->rank == 0 && share < SPARSE_CHUNK ? SPARSE_CHUNK : share;
-    const int64_t max_rows = s->chunk > SPARSE_CHUNK ? s->chunk : SPARSE_CHUNK;
+    const int64_t max_own = s->transport->rank == 0 && share < FEW_ROWS ? FEW_ROWS : share;
+    const int64_t max_rows = s->chunk > FEW_ROWS ? s->chunk : FEW_ROWS;
     DW_TRY(check_memory(s, &shape, err));
     DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, s->kernels, &shape, m->config.heads, max_rows,
                                s->config.plans, s->config.plan_count, err));
@@ -145,12 +147,12 @@ void dw_session_destroy(dw_session *s)
     dw_free(s);
 }
 
-/* Deals the rows of a pass: sparse rows to rank 0, others in equal consecutive parts, a single one to rank 0. */
+/* Deals the rows of a pass: sparse rows and few dense ones to rank 0, many in equal consecutive parts. */
 static dw_rows deal_rows(const dw_session *s, const command *c)
 {
     const int ranks = s->transport->size;
     for (int r = 0; r <= ranks; r++) {
-        s->start[r] = c->sparse ? (r == 0 ? 0 : c->count) : (c->count * r + ranks - 1) / ranks;
+        s->start[r] = c->sparse || c->count <= FEW_ROWS ? (r == 0 ? 0 : c->count) : (c->count * r + ranks - 1) / ranks;
     }
     return (dw_rows){c->first, c->count, s->start};
 }

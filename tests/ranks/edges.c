@@ -147,9 +147,9 @@ Test(edges, huge_weights_are_an_error_that_names_layer_head_and_rank)
 Test(edges, the_rank_whose_row_is_not_finite_is_named_under_mpirun)
 {
     const damage embedding = {"token_embd.weight", 77 * HIDDEN, HIDDEN, NAN, 0};
-    const int32_t ids[] = {5, 77, 6};
+    const int32_t ids[] = {5, 6, 5, 6, 5, 6, 5, 6, 5, 6, 77, 6, 5, 6, 5, 6, 5, 6, 5, 6, 5}; /* rows 7 to 13 are rank 1's */
     const char *const arguments[] = {
-        "generate", "-m", damaged_model(&embedding, 1), "--prompt-ids", prompt_file("three", ids, 3), "-n", "2",
+        "generate", "-m", damaged_model(&embedding, 1), "--prompt-ids", prompt_file("many", ids, 21), "-n", "2",
         "--quiet",  NULL};
     char host[65], expected[160];
     dewpoint_result result = dewpoint_run(3, NULL, arguments);

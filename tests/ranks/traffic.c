@@ -65,7 +65,7 @@ static dw_traffic row_of(const dw_policy_plan *plan, int ranks)
     return r.row;
 }
 
-enum { COMMAND = 8 * 6 + 4 * 16 }; /* the command before a pass: six numbers, 16 ids */
+enum { COMMAND = 8 * 6 + 4 * 18 }; /* the command before a pass: six numbers, 18 ids */
 
 static int64_t round_up(int64_t bytes)
 {
