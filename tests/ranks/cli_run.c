@@ -479,8 +479,8 @@ Test(cli_run, the_benches_measure_every_depth_and_mode)
     json_t *results = json_object_get(decode, "results");
     json_t *sparse = json_array_get(results, 1);
     HAS_KEYS(decode, "machine", "results");
-    HAS_KEYS(sparse, "depth", "rows", "mode", "ranks", "threads", "tokens_per_second", "seconds_per_token", "linear", "score", "reduce",
-             "attend", "wait", "kv_bytes_read", "read_bandwidth", "bandwidth_share");
+    HAS_KEYS(sparse, "depth", "rows", "mode", "ranks", "threads", "tokens_per_second", "seconds_per_token", "linear", "score",
+             "reduce", "attend", "wait", "kv_bytes_read", "read_bandwidth", "bandwidth_share");
     cr_assert_eq(json_array_size(results), 2);
     cr_assert_str_eq(text_of(json_array_get(results, 0), "mode"), "dense");
     cr_assert_str_eq(text_of(sparse, "mode"), "condensate");
