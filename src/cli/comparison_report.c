@@ -43,9 +43,9 @@ static json_t *layer_json(const dw_compared_with *w, const dw_compared *c, int64
         json_array_append_new(by_head, json_real((one.low + one.high) / 2));
         json_array_append_new(recalls, recall_json(&c->by_head[layer * heads + h]));
     }
-    return json_pack("{s:I, s:{s:[f,f], s:[f,f]}, s:o, s:o, s:o}", "layer", (json_int_t)layer, "omitted_mass", "mean", mean.low,
-                     mean.high, "max", omitted.max_low, omitted.max_high, "recall", recall_json(&omitted), "heads", by_head,
-                     "head_recall", recalls);
+    return json_pack("{s:I, s:{s:[f,f], s:[f,f]}, s:[f,f], s:o, s:o, s:o}", "layer", (json_int_t)layer, "omitted_mass", "mean",
+                     mean.low, mean.high, "max", omitted.max_low, omitted.max_high, "captured_mass", 1 - mean.high,
+                     1 - mean.low, "recall", recall_json(&omitted), "heads", by_head, "head_recall", recalls);
 }
 
 static json_t *layers_json(const dw_compared_with *w, const dw_compared *c)

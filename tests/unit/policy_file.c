@@ -162,15 +162,20 @@ Test(policy_file, any_bytes_end_in_a_plan_or_a_message)
     cr_assert(accepted > 50 && accepted < 3900, "%d of 4000 accepted", accepted);
 }
 
-/* The files that come with the program. */
+/* The files that come with the program; those of a model with its layers and heads. */
 Test(policy_file, every_example_is_read)
 {
-    static const char *const files[] = {"configs/default.yaml", "configs/pillar.yaml", "configs/blocks.yaml",
-                                        "configs/mixed.yaml"};
-    for (int i = 0; i < 4; i++) {
+    static const struct {
+        const char *path;
+        int64_t layers, heads;
+    } files[] = {{"configs/default.yaml", LAYERS, HEADS},      {"configs/pillar.yaml", LAYERS, HEADS},
+                 {"configs/blocks.yaml", LAYERS, HEADS},       {"configs/mixed.yaml", LAYERS, HEADS},
+                 {"configs/smollm2-135m.yaml", LAYERS, HEADS}, {"configs/qwen2.5-coder-0.5b.yaml", 24, 14}};
+    for (int i = 0; i < 6; i++) {
         dw_policy_plan plan;
         dw_error err = {.message = ""};
-        cr_assert_eq(dw_policy_file_read(&plan, files[i], &defaults, LAYERS, HEADS, &err), DW_OK, "%s", err.message);
+        cr_assert_eq(dw_policy_file_read(&plan, files[i].path, &defaults, files[i].layers, files[i].heads, &err), DW_OK, "%s",
+                     err.message);
         dw_policy_plan_free(&plan);
     }
 }
