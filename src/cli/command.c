@@ -39,6 +39,12 @@ dw_status dw_choose_context(const dw_rank *rank, int64_t prompt, int64_t tokens,
     return DW_OK;
 }
 
+int dw_drafts_by_model(const dw_rank *rank)
+{
+    const int64_t draft = rank->options->draft;
+    return dw_is_lossless(rank->options) && (draft > 0 || (draft < 0 && rank->ranks_on_host < rank->transport->size));
+}
+
 dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_session **out, dw_error *err)
 {
     const dw_options *options = rank->options;
@@ -52,7 +58,7 @@ dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_session **out
         .value_type = options->value_type,
         .plans = rank->plans->plans,
         .plan_count = rank->plans->count,
-        .can_draft = dw_is_lossless(options) && options->draft != 0,
+        .can_draft = dw_drafts_by_model(rank),
     };
     return dw_session_create(out, rank->model, rank->transport, rank->pool, rank->kernels, &config, err);
 }

@@ -45,6 +45,10 @@ dw_status dw_choose_context(const dw_rank *rank, int64_t prompt, int64_t tokens,
    on failure. */
 dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_session **out, dw_error *err);
 
+/* Whether lossless decoding drafts by the model: between hosts every round saved counts; on one host such drafts cost more than the dense rows
+   that they save (docs/benchmarks.md), so there only the text is looked up unless --draft is given. */
+int dw_drafts_by_model(const dw_rank *rank);
+
 /* Coordinator: appends ids densely in passes of moderate size, with progress on stderr if that is wanted. logits: [vocabulary]
    after the last id, or NULL. Ends early, with DW_OK, when dw_interrupted. */
 dw_status dw_prefill(const dw_rank *rank, dw_session *session, const int32_t *ids, int64_t count, float *logits, dw_error *err);

@@ -38,13 +38,6 @@ static int64_t longest_draft(const dw_options *options)
     return options->draft < 0 ? AUTO_DRAFT : options->draft;
 }
 
-/* Between hosts every round saved counts; on one host drafts by the model cost more than the dense rows that they save
-   (docs/benchmarks.md), so there only the text is looked up unless --draft is given. */
-static int drafts_by_model(const dw_rank *rank)
-{
-    return rank->options->draft >= 0 || rank->ranks_on_host < rank->transport->size;
-}
-
 /* Everything that can fail because of what the user gave, before the ranks start to work together. */
 static dw_status prepare(run *r, dw_error *err)
 {
@@ -186,7 +179,7 @@ static dw_status draft_and_decode(run *r, dw_generation *done, dw_error *err)
                             .context = &drafts};
     dw_status status;
     DW_TRY(dw_drafts_create(&drafts, r->session, r->sampler, vocabulary, longest_draft(r->rank->options),
-                            drafts_by_model(r->rank), err));
+                            dw_drafts_by_model(r->rank), err));
     status = decode_lossless(r, &lossless, done, err);
     dw_drafts_free(&drafts);
     return status;

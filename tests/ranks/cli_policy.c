@@ -107,6 +107,7 @@ Test(cli_policy, a_wrong_policy_file_ends_with_3_and_one_line)
     cr_assert_eq(r.status, 3);
     cr_assert(strstr(r.err, "wrong.yaml:2: layer 7 is outside the model, which has layers 0 to 1\n") != NULL, "%s", r.err);
     cr_assert_eq(r.out[0], '\0');
+    dewpoint_free(&r);
 }
 
 /* The same tokens with the screen; fewer bytes of keys, and what it reports contains what is exact. */
@@ -201,12 +202,16 @@ Test(cli_policy, perplexity_and_needle_say_what_a_text_lacks)
     const char *m = model();
     dewpoint_result r = DEWPOINT("perplexity", "-m", m, "-p", "the", "-n", "50");
     cr_assert(r.status == 3 && strstr(r.err, "too few to predict 50 of them") != NULL, "%s", r.err);
+    dewpoint_free(&r);
     r = DEWPOINT("perplexity", "-m", m, "-p", "the", "-n", "0");
     cr_assert(r.status == 2 && strstr(r.err, "needs 1 at least") != NULL, "%s", r.err);
+    dewpoint_free(&r);
     r = DEWPOINT("needle", "-m", m, "-f", text(), "--lengths", "2K");
     cr_assert(r.status == 3 && strstr(r.err, "a text of 2048 with its needles and question needs") != NULL, "%s", r.err);
+    dewpoint_free(&r);
     r = DEWPOINT("needle", "-m", m, "-f", text(), "--needle-depths", "101");
     cr_assert(r.status == 2 && strstr(r.err, "out of range (0..100)") != NULL, "%s", r.err);
+    dewpoint_free(&r);
 }
 
 /* A way that sees everything finds exactly what dense attention finds; cells and needles are counted, on any ranks. */

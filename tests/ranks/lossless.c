@@ -341,4 +341,5 @@ Test(lossless, on_mpi_ranks_it_is_dense_too)
     cr_assert(r.status == 0 && lossless != NULL, "%s", r.err);
     cr_assert_gt(json_integer_value(json_object_get(json_object_get(lossless, "attention"), "drafted")), 0);
     expect_equal(dense, lossless, "three MPI ranks");
+    dewpoint_free(&r);
 }
