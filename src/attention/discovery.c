@@ -61,16 +61,18 @@ struct dw_discovery {
     int64_t best_capacity; /* candidates of one head over all slices */
     float scale;
     scratch *thread;
-    found *best;          /* [heads][best_capacity] what the slices keep, back to back; in the end the best keys in order */
-    int64_t *best_count;  /* [heads][max_slices] */
-    int64_t *mass;        /* [heads][max_slices][DW_OUTSIDE_WORDS] */
-    float *key_norm;      /* [kv_heads][max_slices] */
-    int64_t *key_bytes;   /* [kv_heads][max_slices] read by a slice */
-    int64_t *survivors;   /* [heads] keys scored again */
-    float *padded;        /* [heads][padded head_dim] the row's queries, zeros behind */
-    float *query_norm;    /* [heads] upper bounds of |q|_2 */
-    dw_pos *forced;       /* anchor and window positions on this rank, ascending */
-    float *forced_scores; /* [heads][forced_count] */
+    found *best;            /* [heads][best_capacity] what the slices keep, back to back; in the end the best keys in order */
+    int64_t *best_count;    /* [heads][max_slices] */
+    int64_t *mass;          /* [heads][max_slices][DW_OUTSIDE_WORDS] */
+    float *key_norm;        /* [kv_heads][max_slices] */
+    int64_t *key_bytes;     /* [kv_heads][max_slices] read by a slice */
+    int64_t *survivors;     /* [heads] keys scored again */
+    int64_t *rows_read;     /* [heads] rows of keys read for that, those not counted that another head of the group has read */
+    atomic_ullong *touched; /* [kv_heads][local_blocks] keys of the blocks whose rows were read for this row */
+    float *padded;          /* [heads][padded head_dim] the row's queries, zeros behind */
+    float *query_norm;      /* [heads] upper bounds of |q|_2 */
+    dw_pos *forced;         /* anchor and window positions on this rank, ascending */
+    float *forced_scores;   /* [heads][forced_count] */
 
     /* The row at work. */
     const dw_policy *policy;
@@ -144,6 +146,8 @@ dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_
     DW_TRY_GOTO(status, DW_ALLOC(&d->mass, heads * d->max_slices * DW_OUTSIDE_WORDS, "discovery scratch", err), failed);
     DW_TRY_GOTO(status, DW_ALLOC(&d->key_bytes, shape->kv_heads * d->max_slices, "discovery scratch", err), failed);
     DW_TRY_GOTO(status, DW_ALLOC(&d->survivors, heads, "discovery scratch", err), failed);
+    DW_TRY_GOTO(status, DW_ALLOC(&d->rows_read, heads, "discovery scratch", err), failed);
+    DW_TRY_GOTO(status, DW_ALLOC(&d->touched, shape->kv_heads * d->local_blocks, "discovery scratch", err), failed);
     DW_TRY_GOTO(status, DW_ALLOC(&d->padded, heads * d->channels, "discovery scratch", err), failed);
     DW_TRY_GOTO(status, DW_ALLOC(&d->query_norm, heads, "discovery scratch", err), failed);
     DW_TRY_GOTO(status, DW_ALLOC(&d->key_norm, shape->kv_heads * d->max_slices, "discovery scratch", err), failed);
@@ -167,6 +171,8 @@ void dw_discovery_destroy(dw_discovery *d)
     dw_free(d->key_norm);
     dw_free(d->key_bytes);
     dw_free(d->survivors);
+    dw_free(d->rows_read);
+    dw_free(d->touched);
     dw_free(d->padded);
     dw_free(d->query_norm);
     dw_free(d->forced);
@@ -452,19 +458,29 @@ static int64_t raise_bar(const scratch *s, found *best, int64_t total, int64_t k
     return count;
 }
 
+/* Whether no other head of the group has read the row of this key. */
+static int is_first_reader(const dw_discovery *d, int64_t kv_head, dw_pos position)
+{
+    const int64_t block = position / DW_BLOCK / dw_shard_shape(d->shard)->ranks;
+    const uint64_t bit = (uint64_t)1 << position % DW_BLOCK;
+    return (atomic_fetch_or(&d->touched[kv_head * d->local_blocks + block], bit) & bit) == 0;
+}
+
 /* Exact scores for those that have been screened only; returns how many those were. */
-static int64_t score_survivors(const dw_discovery *d, const scratch *s, int64_t head, found *best, int64_t total)
+static int64_t score_survivors(dw_discovery *d, const scratch *s, int64_t head, found *best, int64_t total)
 {
     const dw_shard_config *config = dw_shard_shape(d->shard);
     found *some[AT_ONCE];
     float scores[AT_ONCE];
     int64_t survivors = 0;
     int count = 0;
+    d->rows_read[head] = 0;
     for (int64_t n = 0; n <= total; n++) {
         if (n < total && best[n].error > 0.0f) {
             const char *row = dw_screen_row(d->screen, d->layer, head / d->shape->group, best[n].key.position);
             d->kernels->dequantize[config->key_type](s->rows + count * d->channels, row, d->head_dim);
             some[count++] = &best[n];
+            d->rows_read[head] += is_first_reader(d, head / d->shape->group, best[n].key.position);
         }
         if (count < AT_ONCE && n < total) continue;
         d->kernels->key_scores(scores, d->q + head * d->head_dim, s->rows, d->channels, count, (int)d->head_dim);
@@ -549,7 +565,7 @@ static void section_task(void *context, int64_t kv_head, int thread)
     for (int64_t i = 0; i < group; i++) {
         const int64_t head = kv_head * group + i;
         *section.survivors += d->survivors[head];
-        *section.key_bytes += d->survivors[head] * dw_row_bytes(dw_shard_shape(d->shard)->key_type, d->head_dim);
+        *section.key_bytes += d->rows_read[head] * dw_row_bytes(dw_shard_shape(d->shard)->key_type, d->head_dim);
         memcpy(section.mass + i * DW_OUTSIDE_WORDS, d->mass + head * d->max_slices * DW_OUTSIDE_WORDS,
                DW_OUTSIDE_WORDS * sizeof(int64_t));
         memcpy(section.forced_scores + i * d->forced_count, d->forced_scores + head * d->forced_count,
@@ -623,6 +639,7 @@ dw_status dw_discover(dw_discovery *d, const dw_shard *shard, dw_screen *screen,
 {
     start_row(d, shard, screen, layer, policy, visible, q, message);
     d->slices = count_slices(d);
+    if (screen != NULL) memset(d->touched, 0, (size_t)(d->shape->kv_heads * d->local_blocks) * sizeof *d->touched);
     dw_pool_run(d->pool, d->shape->kv_heads * d->slices, discover_task, d);
     DW_TRY(check_scores(d, err));
     dw_pool_run(d->pool, d->shape->kv_heads * d->shape->group, join_task, d);
@@ -676,6 +693,7 @@ static void given_task(void *context, int64_t kv_head, int thread)
         next[i] = 0;
         d->best_count[(kv_head * group + i) * d->max_slices] = 0;
         d->survivors[kv_head * group + i] = 0;
+        d->rows_read[kv_head * group + i] = 0;
     }
     for (int64_t b = d->blocks.first; b < d->blocks.end; b++) {
         const dw_pos start = dw_shard_block_start(d->shard, (dw_block_slot){b});
