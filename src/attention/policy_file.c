@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 
-enum { MAX_BYTES = 1 << 20, MAX_REUSE = 1 << 20 };
+enum { MAX_BYTES = 1 << 20, MAX_REUSE = 1 << 20, MAX_DEPTH = 16 };
 static const int64_t max_budget = (int64_t)1 << 40;
 
 /* What a reader of fields works on. */
@@ -358,13 +358,14 @@ static dw_status read_root(reader *r)
     return DW_OK;
 }
 
-/* Two nodes that are one (an alias) would be two places with one line. */
+/* Two nodes that are one (an alias) would be two places with one line; libyaml needs time with the square of the depth. */
 static dw_status refuse_aliases(const char *path, const char *text, size_t length, dw_error *err)
 {
     yaml_parser_t parser;
     yaml_event_t event;
     dw_status status = DW_OK;
     int documents = 0;
+    int depth = 0;
     int is_end = 0;
     if (!yaml_parser_initialize(&parser)) return dw_fail(err, DW_RESOURCE, "not enough memory to read %s", path);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
@@ -376,9 +377,15 @@ static dw_status refuse_aliases(const char *path, const char *text, size_t lengt
         }
         is_end = event.type == YAML_STREAM_END_EVENT;
         documents += event.type == YAML_DOCUMENT_START_EVENT;
+        depth += event.type == YAML_SEQUENCE_START_EVENT || event.type == YAML_MAPPING_START_EVENT;
+        depth -= event.type == YAML_SEQUENCE_END_EVENT || event.type == YAML_MAPPING_END_EVENT;
         if (event.type == YAML_ALIAS_EVENT || documents > 1) {
             status = dw_fail(err, DW_INPUT, "%s:%lld: %s", path, (long long)event.start_mark.line + 1,
                              documents > 1 ? "a second document begins here" : "aliases (*name) have no meaning here");
+        }
+        if (depth > MAX_DEPTH) {
+            status = dw_fail(err, DW_INPUT, "%s:%lld: more than %d lists and mappings in each other", path,
+                             (long long)event.start_mark.line + 1, MAX_DEPTH);
         }
         yaml_event_delete(&event);
     }

@@ -91,6 +91,7 @@ static const struct {
     {"reuse: 2\nlayers:\n  - {range: 5, tail: mean}\n", ": layer 5: tail mean needs the score of every key"},
     {"a: &x 1\nb: *x\n", ":2: aliases"},
     {"reuse: 1\n---\nreuse: 2\n", ":2: a second document begins here"},
+    {"reuse: [[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]\n", ":1: more than 16 lists and mappings in each other"},
     {"reuse: [1\n", ":2: did not find expected ',' or ']'"},
     {"reuse: \xff\n", ":1: "},
 };
@@ -117,6 +118,9 @@ Test(policy_file, files_that_can_not_be_read_are_named)
     cr_assert_eq(dw_policy_file_read(&plan, "/no/such/file", &defaults, LAYERS, HEADS, &err), DW_INPUT);
     cr_assert(strncmp(err.message, "/no/such/file: can not be opened", 32) == 0, "%s", err.message);
     cr_assert_eq(dw_policy_file_read(&plan, "/", &defaults, LAYERS, HEADS, &err), DW_INPUT);
+    memset(large, '[', 400000); /* would take minutes if it were read to the end */
+    cr_assert_eq(dw_policy_file_read(&plan, policy_text(large, 400000), &defaults, LAYERS, HEADS, &err), DW_INPUT);
+    cr_assert(strstr(err.message, "in each other") != NULL, "%s", err.message);
     memset(large, '#', sizeof large);
     cr_assert_eq(dw_policy_file_read(&plan, policy_text(large, sizeof large), &defaults, LAYERS, HEADS, &err), DW_INPUT);
     cr_assert(strstr(err.message, "at most 1048576 bytes") != NULL, "%s", err.message);
