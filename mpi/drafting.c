@@ -26,8 +26,7 @@ struct dw_drafting {
     int64_t key_bytes, value_bytes; /* of one row of one head */
     int64_t bytes;
     dw_pos kept_first; /* position of the first row whose queries are kept */
-    int64_t kept_count;
-    float *kept_q; /* [layers][KEPT_ROWS][heads * head_dim]: the row at position p in place p mod KEPT_ROWS */
+    float *kept_q;     /* [layers][KEPT_ROWS][heads * head_dim]: the row at position p in place p mod KEPT_ROWS */
     dw_support *support;
     int64_t message_bytes; /* of all layers */
     char *message;
@@ -127,7 +126,6 @@ void dw_drafting_keep(dw_drafting *d, int64_t layer, dw_pos first, int64_t count
     const int64_t key_row_bytes = dw_shard_key_row_bytes(&d->config);
     const int64_t last_rows = dw_smaller(count, KEPT_ROWS);
     d->kept_first = first + count - last_rows;
-    d->kept_count = last_rows;
     for (int64_t t = count - last_rows; has_q && t < count; t++) {
         memcpy(kept_query(d, layer, first + t), rows + t * stride, (size_t)q_bytes);
     }

@@ -291,13 +291,6 @@ static dw_status propose(dw_sparse_row *r, dw_error *err)
 
 /* ---- selections that serve several layers or rows, or are made by blocks ---- */
 
-static int compare_positions(const void *a, const void *b)
-{
-    const dw_pos x = *(const dw_pos *)a;
-    const dw_pos y = *(const dw_pos *)b;
-    return (x > y) - (x < y);
-}
-
 /* Rank 0: the best keys of all heads of the merged proposals, ascending; count: [heads] stride words apart, positions likewise. */
 static void list_best(const dw_sparse_row *r, int64_t *count, int64_t *positions, int64_t stride)
 {
@@ -310,7 +303,7 @@ static void list_best(const dw_sparse_row *r, int64_t *count, int64_t *positions
             dw_pos *to = positions + h * stride;
             count[h * stride] = section.top_count[i];
             for (int64_t n = 0; n < section.top_count[i]; n++) to[n] = (top++)->position;
-            qsort(to, (size_t)section.top_count[i], sizeof *to, compare_positions);
+            qsort(to, (size_t)section.top_count[i], sizeof *to, dw_pos_compare);
         }
         at += *section.bytes;
     }

@@ -5,16 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/ranked.h"
 #include "base/integers.h"
 #include "base/memory.h"
 
 enum { PARTS = DW_BLOCK / DW_SELECTED_BLOCK };
-
-/* What is proposed for one KV head. */
-typedef struct {
-    int64_t count;
-    dw_candidate best[]; /* [most] */
-} section;
 
 struct dw_block_selector {
     const dw_kernels *kernels;
@@ -28,8 +23,8 @@ struct dw_block_selector {
     float *means;          /* [layers][kv_heads][local_blocks][PARTS][head_dim] */
     unsigned char *is_set; /* [layers][kv_heads][local_blocks] a bit for each part */
     float *query;          /* [kv_heads][head_dim] sum of the group's queries */
-    dw_candidate *found;   /* [kv_heads][local_blocks * PARTS] */
-    char *merged;          /* one section */
+    dw_ranked *found;      /* [kv_heads][local_blocks * PARTS] */
+    dw_ranked *merged;     /* [most] */
 
     /* The row at work. */
     const dw_shard *shard;
@@ -46,7 +41,7 @@ static dw_status create_parts(dw_block_selector *s, int64_t layers, dw_error *er
     DW_TRY(DW_ALLOC(&s->is_set, blocks, "block means", err));
     DW_TRY(DW_ALLOC(&s->query, s->kv_heads * s->head_dim, "block selection", err));
     DW_TRY(DW_ALLOC(&s->found, s->kv_heads * s->local_blocks * PARTS, "block selection", err));
-    return dw_alloc_bytes((void **)&s->merged, s->section_bytes, 1, "block selection", err);
+    return DW_ALLOC(&s->merged, s->most, "block selection", err);
 }
 
 dw_status dw_block_selector_create(dw_block_selector **out, const dw_kernels *kernels, dw_pool *pool,
@@ -63,8 +58,8 @@ dw_status dw_block_selector_create(dw_block_selector **out, const dw_kernels *ke
     s->group = shape->group;
     s->head_dim = config->head_dim;
     s->most = shape->keys / DW_SELECTED_BLOCK;
-    s->local_blocks = config->context / DW_BLOCK / config->ranks + 1;
-    s->section_bytes = (int64_t)sizeof(section) + s->most * (int64_t)sizeof(dw_candidate);
+    s->local_blocks = dw_shard_most_blocks(config);
+    s->section_bytes = dw_ranked_bytes(s->most);
     s->ranks = config->ranks;
     s->rank = config->rank;
     status = create_parts(s, config->layers, err);
@@ -138,17 +133,11 @@ static int64_t blocks_of(const dw_block_selector *s, int64_t kv_head)
     return keys / DW_SELECTED_BLOCK;
 }
 
-static int compare_candidates(const void *a, const void *b)
-{
-    if (dw_candidate_better(a, b)) return -1;
-    return dw_candidate_better(b, a) ? 1 : 0;
-}
-
 static void select_task(void *context, int64_t kv_head, int thread)
 {
     dw_block_selector *s = context;
-    section *out = (section *)(void *)(s->message + kv_head * s->section_bytes);
-    dw_candidate *found = s->found + kv_head * s->local_blocks * PARTS;
+    dw_ranked_list *out = (dw_ranked_list *)(void *)(s->message + kv_head * s->section_bytes);
+    dw_ranked *found = s->found + kv_head * s->local_blocks * PARTS;
     const float *q = s->query + kv_head * s->head_dim;
     const dw_block_range blocks = dw_visible_blocks(s->visible, s->shard);
     int64_t count = 0;
@@ -161,13 +150,10 @@ static void select_task(void *context, int64_t kv_head, int thread)
             if (first < s->visible.first || first + DW_SELECTED_BLOCK - 1 > s->visible.last) continue;
             s->kernels->key_scores(&score, q, mean_of(s, kv_head, (dw_block_slot){b}, part), s->head_dim, 1, (int)s->head_dim);
             if (!isfinite(score)) atomic_store(&s->bad_head, kv_head);
-            found[count++] = (dw_candidate){.position = first, .score = score};
+            found[count++] = (dw_ranked){first, score, 0};
         }
     }
-    qsort(found, (size_t)count, sizeof *found, compare_candidates);
-    memset(out, 0, (size_t)s->section_bytes);
-    out->count = dw_smaller(count, blocks_of(s, kv_head));
-    memcpy(out->best, found, (size_t)out->count * sizeof *found);
+    dw_ranked_select(out, s->most, blocks_of(s, kv_head), found, count);
 }
 
 /* q: [heads][d] to sums of groups. */
@@ -204,37 +190,22 @@ dw_status dw_block_selection_merge(void *context, void *mine, int64_t *mine_byte
     (void)capacity;
     if (*mine_bytes != theirs_bytes) return dw_fail(err, DW_RUNTIME, "a selection of another rank has the wrong length");
     for (int64_t g = 0; g < s->kv_heads; g++) {
-        section *a = (section *)(void *)((char *)mine + g * s->section_bytes);
-        const section *b = (const section *)(const void *)((const char *)theirs + g * s->section_bytes);
-        section *out = (section *)(void *)s->merged;
-        int64_t i = 0;
-        int64_t j = 0;
-        memset(out, 0, (size_t)s->section_bytes);
-        out->count = dw_smaller(a->count + b->count, blocks_of(s, g));
-        for (int64_t n = 0; n < out->count; n++) {
-            const int from_a = j == b->count || (i < a->count && dw_candidate_better(&a->best[i], &b->best[j]));
-            out->best[n] = from_a ? a->best[i++] : b->best[j++];
-        }
-        memcpy(a, out, (size_t)s->section_bytes);
+        dw_ranked_merge((dw_ranked_list *)(void *)((char *)mine + g * s->section_bytes),
+                        (const dw_ranked_list *)(const void *)((const char *)theirs + g * s->section_bytes), blocks_of(s, g),
+                        s->merged);
     }
     return DW_OK;
 }
 
-static int compare_positions(const void *a, const void *b)
-{
-    const dw_pos x = *(const dw_pos *)a;
-    const dw_pos y = *(const dw_pos *)b;
-    return (x > y) - (x < y);
-}
-
 int64_t dw_block_selection_positions(const dw_block_selector *s, const void *message, int64_t head, dw_pos *positions)
 {
-    const section *from = (const section *)(const void *)((const char *)message + head / s->group * s->section_bytes);
+    const dw_ranked_list *from = (const dw_ranked_list *)(const void *)((const char *)message +
+                                                                        head / s->group * s->section_bytes);
     const int64_t blocks = dw_smaller(from->count, s->shape->limit[head] / DW_SELECTED_BLOCK);
     int64_t count = 0;
     for (int64_t n = 0; n < blocks; n++) {
         for (int64_t j = 0; j < DW_SELECTED_BLOCK; j++) positions[count++] = from->best[n].position + j;
     }
-    qsort(positions, (size_t)count, sizeof *positions, compare_positions);
+    qsort(positions, (size_t)count, sizeof *positions, dw_pos_compare);
     return count;
 }

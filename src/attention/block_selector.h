@@ -20,7 +20,7 @@ void dw_block_selector_destroy(dw_block_selector *selector);
 /* To be called when the rows of `count` positions from `first` on have been stored in a layer. */
 void dw_block_selector_forget(dw_block_selector *selector, int64_t layer, dw_pos first, int64_t count);
 
-/* Bytes of a message: for each KV head a count and as many candidates (position: of the block's first key), best first. */
+/* Bytes of a message: for each KV head a ranked list (attention/ranked.h; position: of the block's first key). */
 int64_t dw_block_selector_capacity(const dw_block_selector *selector);
 
 /* The best blocks of this shard whose 16 positions the row sees; as many as the largest limit of a group's heads holds. DW_RUNTIME when

@@ -17,9 +17,8 @@
 enum {
     TASKS_PER_THREAD = 4,
     MIN_SLICE_BLOCKS = 4,
-    GROUPS = 4,                 /* of a block: keys with the same index mod GROUPS */
-    AT_ONCE = 8,                /* keys of one call of key_scores */
-    KEPT_PER_KEY = DW_BLOCK + 1 /* at most k blocks or groups lie above the bar, and k keys at the bar are kept */
+    GROUPS = 4,  /* of a block: keys with the same index mod GROUPS */
+    AT_ONCE = 8, /* keys of one call of key_scores */
 };
 
 /* What is known of the scores of one query head in one block. */
@@ -134,7 +133,7 @@ dw_status dw_discovery_create(dw_discovery **out, const dw_kernels *kernels, dw_
     d->shape = shape;
     d->head_dim = config->head_dim;
     d->scale = dw_score_scale(config->head_dim);
-    d->local_blocks = config->context / DW_BLOCK / config->ranks + 1;
+    d->local_blocks = dw_shard_most_blocks(config);
     d->max_slices = (int64_t)TASKS_PER_THREAD * dw_pool_threads(pool);
     d->channels = dw_padded(config->head_dim);
     /* A screen can not tell many keys apart where they are all alike: room for all, of which as a rule little is ever touched. */
@@ -251,17 +250,8 @@ static int64_t list_forced(dw_discovery *d)
 static void keep_forced_scores(const dw_discovery *d, int64_t kv_head, const float *scores, dw_pos start)
 {
     const int64_t group = d->shape->group;
-    int64_t low = 0;
-    int64_t high = d->forced_count;
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        if (d->forced[middle] < start) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    for (int64_t n = low; n < d->forced_count && d->forced[n] < start + DW_BLOCK; n++) {
+    const int64_t first = dw_pos_lower_bound(d->forced, d->forced_count, start);
+    for (int64_t n = first; n < d->forced_count && d->forced[n] < start + DW_BLOCK; n++) {
         for (int64_t i = 0; i < group; i++) {
             d->forced_scores[(kv_head * group + i) * d->forced_count + n] = scores[i * DW_BLOCK + (d->forced[n] - start)];
         }

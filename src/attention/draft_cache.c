@@ -28,9 +28,10 @@ struct dw_draft_cache {
     int64_t key_bytes, value_bytes; /* of one row of one head */
     int64_t bytes;
     float scale;
-    char *k;    /* [layers][kv_heads][slots / 64][head_dim][64] */
-    char *v;    /* [layers][kv_heads][slots][head_dim] */
-    dw_pos *at; /* [layers][kv_heads][slots] position in a slot; -1: none */
+    char *k;                /* [layers][kv_heads][slots / 64][head_dim][64] */
+    char *v;                /* [layers][kv_heads][slots][head_dim] */
+    dw_pos *at;             /* [layers][kv_heads][slots] position in a slot; -1: none */
+    unsigned char *is_held; /* [keys] which positions of a new support are held */
     scratch *thread;
 
     /* The row at work. */
@@ -49,6 +50,7 @@ static dw_status create_parts(dw_draft_cache *c, dw_error *err)
     DW_TRY(dw_alloc_bytes((void **)&c->k, lists * c->slots, c->key_bytes, "draft cache", err));
     DW_TRY(dw_alloc_bytes((void **)&c->v, lists * c->slots, c->value_bytes, "draft cache", err));
     DW_TRY(DW_ALLOC(&c->at, lists * c->slots, "draft cache", err));
+    DW_TRY(DW_ALLOC(&c->is_held, c->keys, "draft cache", err));
     DW_TRY(DW_ALLOC(&c->thread, dw_pool_threads(c->pool), "draft cache", err));
     for (int i = 0; i < dw_pool_threads(c->pool); i++) {
         DW_TRY(DW_ALLOC(&c->thread[i].scores, c->group * DW_BLOCK, "draft cache", err));
@@ -99,17 +101,13 @@ void dw_draft_cache_destroy(dw_draft_cache *c)
     dw_free(c->k);
     dw_free(c->v);
     dw_free(c->at);
+    dw_free(c->is_held);
     dw_free(c);
 }
 
 int64_t dw_draft_cache_bytes(const dw_draft_cache *c)
 {
     return c->bytes;
-}
-
-int64_t dw_draft_cache_keys(const dw_draft_cache *c)
-{
-    return c->keys;
 }
 
 /* First slot of a layer and KV head. */
@@ -135,32 +133,21 @@ void dw_draft_cache_put(dw_draft_cache *c, int64_t layer, dw_pos position, const
     }
 }
 
-static int compare_positions(const void *a, const void *b)
-{
-    const dw_pos x = *(const dw_pos *)a;
-    const dw_pos y = *(const dw_pos *)b;
-    return (x > y) - (x < y);
-}
-
-static int holds(const dw_pos *at, int64_t slots, dw_pos position)
-{
-    for (int64_t s = 0; s < slots; s++) {
-        if (at[s] == position) return 1;
-    }
-    return 0;
-}
-
 int64_t dw_draft_cache_support(dw_draft_cache *c, int64_t layer, int64_t kv_head, const dw_pos *positions, int64_t count,
                                dw_missing_row *missing)
 {
     dw_pos *at = c->at + list_of(c, layer, kv_head);
     int64_t lacking = 0;
     int64_t slot = 0;
+    memset(c->is_held, 0, (size_t)count);
     for (int64_t s = 0; s < c->keys; s++) {
-        if (at[s] >= 0 && bsearch(&at[s], positions, (size_t)count, sizeof *positions, compare_positions) == NULL) at[s] = -1;
+        const int64_t i = dw_pos_lower_bound(positions, count, at[s]);
+        const int is_wanted = i < count && positions[i] == at[s];
+        if (is_wanted) c->is_held[i] = 1;
+        if (!is_wanted) at[s] = -1;
     }
     for (int64_t i = 0; i < count; i++) {
-        if (!holds(at, c->keys, positions[i])) missing[lacking++] = (dw_missing_row){layer, kv_head, 0, positions[i]};
+        if (!c->is_held[i]) missing[lacking++] = (dw_missing_row){layer, kv_head, 0, positions[i]};
     }
     for (int64_t i = 0; i < lacking; i++, slot++) {
         while (at[slot] >= 0) slot++;

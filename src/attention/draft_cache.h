@@ -16,7 +16,6 @@ dw_status dw_draft_cache_create(dw_draft_cache **out, const dw_kernels *kernels,
                                 int64_t heads, int64_t keys, dw_error *err);
 void dw_draft_cache_destroy(dw_draft_cache *cache);
 int64_t dw_draft_cache_bytes(const dw_draft_cache *cache);
-int64_t dw_draft_cache_keys(const dw_draft_cache *cache);
 
 /* Holds the K and V rows (in cache type, all KV heads) of a position, in place of the one DW_DRAFT_RECENT before it. */
 void dw_draft_cache_put(dw_draft_cache *cache, int64_t layer, dw_pos position, const void *key_row, const void *value_row);

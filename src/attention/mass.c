@@ -78,7 +78,7 @@ dw_status dw_mass_create(dw_mass **out, const dw_kernels *kernels, dw_pool *pool
     m->group = heads / config->kv_heads;
     m->head_dim = config->head_dim;
     m->scale = dw_score_scale(config->head_dim);
-    m->local_blocks = config->context / DW_BLOCK / config->ranks + 1;
+    m->local_blocks = dw_shard_most_blocks(config);
     m->max_slices = dw_pool_threads(pool) == 1 ? 1 : (int64_t)TASKS_PER_THREAD * dw_pool_threads(pool);
     status = create_parts(m, err);
     if (status != DW_OK) {
@@ -276,8 +276,8 @@ static double mass_below(const dw_histogram *h)
 /* kept of all that is in bins, the keys below weighing nothing or as much as they can. */
 static dw_interval omitted_by(double kept, double all, double below, double score_bits)
 {
-    const dw_interval least = dw_omitted_interval(kept / all, score_bits, 0);
-    const dw_interval most = dw_omitted_interval(kept / (all + below), score_bits, 0);
+    const dw_interval least = dw_omitted_interval(kept / all, score_bits);
+    const dw_interval most = dw_omitted_interval(kept / (all + below), score_bits);
     return (dw_interval){least.low, most.high};
 }
 

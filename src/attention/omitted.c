@@ -62,23 +62,20 @@ double dw_score_error_bits(double query_norm, double key_norm, double scale, int
     return scale * query_norm * key_norm * 1.01 * (double)(d + 8) * ULP_HALF;
 }
 
-/* e of the weights times 2^(+-bits) each, the omitted ones up, the kept ones down (or the other way with bits < 0). */
-static double tilt(double e, double bits)
+double dw_mass_tilt(double share, double bits)
 {
-    const double factor = dw_exp(2.0 * bits * 0.69314718055994530942);
-    return e * factor / (e * factor + (1.0 - e));
+    const double factor = dw_exp(bits * 0.69314718055994530942);
+    return share * factor / (share * factor + (1.0 - share));
 }
 
-dw_interval dw_omitted_interval(double kept_over_all, double score_bits, int64_t blocks)
+dw_interval dw_omitted_interval(double kept_over_all, double score_bits)
 {
     /* Relative errors of either sum, in units of u: 2^x 2, its argument (below 2^5 bits from the block's exponent; weights
-       further down are less than 2^-32 of the block) 24, block sum 7. Quantisation: half a unit of 2^-28 a block against a
-       total of at least 2^-1, in both sums; dropped limbs: less than that. */
+       further down are less than 2^-32 of the block) 24, block sum 7. */
     const double sums = 2.0 * 40.0 * ULP_HALF;
-    const double quanta = 2.0 * (double)blocks * 0x1p-27;
     const double e = 1.0 - kept_over_all;
     const double bits = score_bits > 200.0 ? 200.0 : score_bits;
-    const double low = fmax(0.0, e - sums - quanta);
-    const double high = fmin(1.0, e + sums + quanta);
-    return (dw_interval){tilt(low, -bits), tilt(high, bits)};
+    const double low = fmax(0.0, e - sums);
+    const double high = fmin(1.0, e + sums);
+    return (dw_interval){dw_mass_tilt(low, -2.0 * bits), dw_mass_tilt(high, 2.0 * bits)};
 }

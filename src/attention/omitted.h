@@ -43,9 +43,12 @@ void dw_omitted_add(dw_omitted *omitted, dw_interval mass, int64_t position, int
 dw_interval dw_omitted_mean(const dw_omitted *omitted);
 
 /* The omitted mass e = 1 - (sum of weights in the set) / (sum of all weights) lies in this interval for exact arithmetic on the
-   stored q and K. kept / all: the same ratio from the integer sums; score_bits: bound of the error of any one score in bits;
-   blocks: blocks that hold visible keys. Derivation in docs/numerics.md. */
-dw_interval dw_omitted_interval(double kept_over_all, double score_bits, int64_t blocks);
+   stored q and K. kept / all: the same ratio from the integer sums; score_bits: bound of the error of any one score in
+   bits. The sums count keys one by one (attention/mass.h), so nothing is quantised by blocks. */
+dw_interval dw_omitted_interval(double kept_over_all, double score_bits);
+
+/* What becomes of a share of the mass when it weighs 2^bits times as much and the rest stays; |bits| <= 400. */
+double dw_mass_tilt(double share, double bits);
 
 /* Error bound, in bits, of a score computed as a float FMA chain over d channels and scaled by `scale`: |q|_2 and the largest
    |K|_2. */

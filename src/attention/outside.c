@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "attention/partial.h"
-#include "base/precise.h"
 #include "kernels/kernels.h"
 
 enum { UNIT_BITS = 24, WORDS = DW_OUTSIDE_WORDS / 2 };
@@ -86,19 +85,12 @@ static double share(const int64_t *partial, double kept, int64_t kept_exponent)
     return ratio / (1.0 + ratio);
 }
 
-/* The share s with the outside 2^bits times as heavy. */
-static double tilt(double s, double bits)
-{
-    const double factor = dw_exp(fmax(-200.0, fmin(200.0, bits)) * 0.69314718055994530942);
-    return s * factor / (s * factor + (1.0 - s));
-}
-
 dw_interval dw_outside_share(const int64_t *outside, double kept, int64_t kept_exponent, double kept_bits, int64_t blocks)
 {
     /* The kept sum: roundings of 2^x and of block sums (40 u), and of the integers, half a unit of 2^-28 a block against a sum of at
        least 2^-1; as bits, a little more. */
-    const double bits = kept_bits + DW_WEIGHT_BITS + 2.0 * (double)blocks * 0x1p-27;
+    const double bits = fmin(200.0, kept_bits + DW_WEIGHT_BITS + 2.0 * (double)blocks * 0x1p-27);
     const double dropped = (double)blocks * 0x1p-50; /* limbs below those that are kept */
-    return (dw_interval){tilt(share(outside, kept, kept_exponent), -bits),
-                         fmin(1.0, tilt(share(outside + WORDS, kept, kept_exponent), bits) + dropped)};
+    return (dw_interval){dw_mass_tilt(share(outside, kept, kept_exponent), -bits),
+                         fmin(1.0, dw_mass_tilt(share(outside + WORDS, kept, kept_exponent), bits) + dropped)};
 }

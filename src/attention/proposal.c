@@ -100,18 +100,11 @@ dw_proposal dw_proposal_begin(const dw_proposal_shape *shape, void *section, int
     return dw_proposal_view(shape, section);
 }
 
-static int compare_positions(const void *a, const void *b)
-{
-    const dw_pos x = *(const dw_pos *)a;
-    const dw_pos y = *(const dw_pos *)b;
-    return (x > y) - (x < y);
-}
-
 /* Sorts and drops repetitions; returns what is left. */
 static int64_t sort_unique(dw_pos *positions, int64_t count)
 {
     int64_t kept = 0;
-    qsort(positions, (size_t)count, sizeof *positions, compare_positions);
+    qsort(positions, (size_t)count, sizeof *positions, dw_pos_compare);
     for (int64_t i = 0; i < count; i++) {
         if (kept == 0 || positions[kept - 1] != positions[i]) positions[kept++] = positions[i];
     }
@@ -131,17 +124,9 @@ int64_t dw_proposal_positions(const dw_proposal_shape *shape, const dw_proposal 
 
 int64_t dw_proposal_find(const dw_proposal *proposal, dw_pos position)
 {
-    int64_t low = 0;
-    int64_t high = *proposal->value_count;
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        if (proposal->value_positions[middle] < position) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low < *proposal->value_count && proposal->value_positions[low] == position ? low : -1;
+    const int64_t count = *proposal->value_count;
+    const int64_t at = dw_pos_lower_bound(proposal->value_positions, count, position);
+    return at < count && proposal->value_positions[at] == position ? at : -1;
 }
 
 /* The forced positions of two ranks are distinct: merges them by position, scores alongside. */

@@ -136,18 +136,8 @@ static void add_block(const dw_sparse *sparse, const scratch *s, const dw_propos
 
 static int is_forced(const dw_proposal *section, dw_pos position)
 {
-    const int64_t count = *section->forced_count;
-    int64_t low = 0;
-    int64_t high = count;
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        if (section->forced[middle] < position) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low < count && section->forced[low] == position;
+    const int64_t at = dw_pos_lower_bound(section->forced, *section->forced_count, position);
+    return at < *section->forced_count && section->forced[at] == position;
 }
 
 /* The mass of all keys that are not forced, less the best keys. kept: partial sums of the set. */

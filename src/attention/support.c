@@ -4,22 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/ranked.h"
 #include "attention/scan.h"
 #include "attention/visible.h"
 #include "base/integers.h"
 #include "base/memory.h"
-
-typedef struct {
-    dw_pos position;
-    float weight; /* bits */
-    float unused; /* 0: no byte of a message is undefined */
-} member;
-
-/* Of one KV head. */
-typedef struct {
-    int64_t count;
-    member best[]; /* [keys] */
-} section;
 
 struct dw_support {
     const dw_kernels *kernels;
@@ -28,9 +17,9 @@ struct dw_support {
     int64_t local_blocks;
     int64_t section_bytes;
     float scale;
-    float **scores; /* [threads] of [group][DW_BLOCK] */
-    member **found; /* [threads] of [local_blocks * DW_BLOCK] */
-    char *merged;   /* a section */
+    float **scores;    /* [threads] of [group][DW_BLOCK] */
+    dw_ranked **found; /* [threads] of [local_blocks * DW_BLOCK] */
+    dw_ranked *merged; /* [keys] */
 
     /* The call at work. */
     const dw_shard *shard;
@@ -50,7 +39,7 @@ static dw_status create_parts(dw_support *s, dw_error *err)
         DW_TRY(DW_ALLOC(&s->scores[i], s->group * DW_BLOCK, "support scratch", err));
         DW_TRY(DW_ALLOC(&s->found[i], s->local_blocks * DW_BLOCK, "support scratch", err));
     }
-    return dw_alloc_bytes((void **)&s->merged, s->section_bytes, 1, "support scratch", err);
+    return DW_ALLOC(&s->merged, s->keys, "support scratch", err);
 }
 
 dw_status dw_support_create(dw_support **out, const dw_kernels *kernels, dw_pool *pool, const dw_shard_config *config,
@@ -67,8 +56,8 @@ dw_status dw_support_create(dw_support **out, const dw_kernels *kernels, dw_pool
     s->group = heads / config->kv_heads;
     s->head_dim = config->head_dim;
     s->keys = keys;
-    s->local_blocks = config->context / DW_BLOCK / config->ranks + 1;
-    s->section_bytes = (int64_t)sizeof(section) + keys * (int64_t)sizeof(member);
+    s->local_blocks = dw_shard_most_blocks(config);
+    s->section_bytes = dw_ranked_bytes(keys);
     s->scale = dw_score_scale(config->head_dim);
     status = create_parts(s, err);
     if (status != DW_OK) {
@@ -95,44 +84,6 @@ int64_t dw_support_bytes(const dw_support *s)
     return s->kv_heads * s->section_bytes;
 }
 
-static int better(const member *a, const member *b)
-{
-    return a->weight > b->weight || (a->weight == b->weight && a->position < b->position);
-}
-
-static int best_first(const void *a, const void *b)
-{
-    if (better(a, b)) return -1;
-    return better(b, a) ? 1 : 0;
-}
-
-/* Puts the best k of count first, in any order (quickselect). */
-static void select_best(member *x, int64_t count, int64_t k)
-{
-    int64_t low = 0;
-    int64_t high = count - 1;
-    while (low < high) {
-        const member pivot = x[low + (high - low) / 2];
-        int64_t i = low;
-        int64_t j = high;
-        while (i <= j) {
-            while (better(&x[i], &pivot)) i++;
-            while (better(&pivot, &x[j])) j--;
-            if (i > j) break;
-            const member moved = x[i];
-            x[i++] = x[j];
-            x[j--] = moved;
-        }
-        if (k - 1 <= j) {
-            high = j;
-        } else if (k - 1 >= i) {
-            low = i;
-        } else {
-            break;
-        }
-    }
-}
-
 /* Largest weights of a block's keys over all rows and heads of the group, in bits. */
 static void weigh_block(const dw_support *s, float *scores, int64_t kv_head, dw_block_slot slot, float *weight)
 {
@@ -155,8 +106,8 @@ static void weigh_block(const dw_support *s, float *scores, int64_t kv_head, dw_
 static void select_task(void *context, int64_t kv_head, int thread)
 {
     const dw_support *s = context;
-    section *out = (section *)(void *)(s->message + kv_head * s->section_bytes);
-    member *found = s->found[thread];
+    dw_ranked_list *out = (dw_ranked_list *)(void *)(s->message + kv_head * s->section_bytes);
+    dw_ranked *found = s->found[thread];
     const dw_pos last = s->query->position[s->query->rows - 1];
     const dw_visible visible = {dw_visible_positions(last, s->window).first, s->end - 1};
     const dw_block_range blocks = dw_visible_blocks(visible, s->shard);
@@ -166,13 +117,9 @@ static void select_task(void *context, int64_t kv_head, int thread)
         const dw_key_range keys = dw_visible_keys(visible, start);
         float weight[DW_BLOCK];
         weigh_block(s, s->scores[thread], kv_head, (dw_block_slot){b}, weight);
-        for (int j = keys.first; j <= keys.last; j++) found[count++] = (member){start + j, weight[j], 0};
+        for (int j = keys.first; j <= keys.last; j++) found[count++] = (dw_ranked){start + j, weight[j], 0};
     }
-    memset(out, 0, (size_t)s->section_bytes);
-    out->count = dw_smaller(count, s->keys);
-    if (count > s->keys) select_best(found, count, s->keys);
-    qsort(found, (size_t)out->count, sizeof *found, best_first);
-    memcpy(out->best, found, (size_t)out->count * sizeof *found);
+    dw_ranked_select(out, s->keys, s->keys, found, count);
 }
 
 void dw_support_select(dw_support *s, const dw_shard *shard, int64_t layer, int64_t window, dw_pos end,
@@ -194,32 +141,16 @@ void dw_support_select(dw_support *s, const dw_shard *shard, int64_t layer, int6
 void dw_support_merge(const dw_support *s, void *mine, const void *theirs)
 {
     for (int64_t g = 0; g < s->kv_heads; g++) {
-        section *a = (section *)(void *)((char *)mine + g * s->section_bytes);
-        const section *b = (const section *)(const void *)((const char *)theirs + g * s->section_bytes);
-        section *out = (section *)(void *)s->merged;
-        int64_t i = 0;
-        int64_t j = 0;
-        memset(out, 0, (size_t)s->section_bytes);
-        out->count = dw_smaller(a->count + b->count, s->keys);
-        for (int64_t n = 0; n < out->count; n++) {
-            const int from_a = j == b->count || (i < a->count && better(&a->best[i], &b->best[j]));
-            out->best[n] = from_a ? a->best[i++] : b->best[j++];
-        }
-        memcpy(a, out, (size_t)s->section_bytes);
+        dw_ranked_merge((dw_ranked_list *)(void *)((char *)mine + g * s->section_bytes),
+                        (const dw_ranked_list *)(const void *)((const char *)theirs + g * s->section_bytes), s->keys,
+                        s->merged);
     }
-}
-
-static int compare_positions(const void *a, const void *b)
-{
-    const dw_pos x = *(const dw_pos *)a;
-    const dw_pos y = *(const dw_pos *)b;
-    return (x > y) - (x < y);
 }
 
 int64_t dw_support_positions(const dw_support *s, const void *message, int64_t kv_head, dw_pos *positions)
 {
-    const section *from = (const section *)(const void *)((const char *)message + kv_head * s->section_bytes);
+    const dw_ranked_list *from = (const dw_ranked_list *)(const void *)((const char *)message + kv_head * s->section_bytes);
     for (int64_t n = 0; n < from->count; n++) positions[n] = from->best[n].position;
-    qsort(positions, (size_t)from->count, sizeof *positions, compare_positions);
+    qsort(positions, (size_t)from->count, sizeof *positions, dw_pos_compare);
     return from->count;
 }

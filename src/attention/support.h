@@ -25,7 +25,7 @@ dw_status dw_support_create(dw_support **out, const dw_kernels *kernels, dw_pool
                             int64_t heads, int64_t keys, dw_error *err);
 void dw_support_destroy(dw_support *support);
 
-/* Bytes of a message about one layer: for each KV head a count and candidates (position, score: bits of the largest weight), best first. */
+/* Bytes of a message about one layer: for each KV head a ranked list (attention/ranked.h; weight: bits of the largest). */
 int64_t dw_support_bytes(const dw_support *support);
 
 /* The best of the shard's positions below `end` in a layer where rows see the last `window` positions (0: all). */

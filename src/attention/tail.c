@@ -79,7 +79,7 @@ dw_status dw_tail_create(dw_tail **out, const dw_kernels *kernels, dw_pool *pool
     t->ranks = config->ranks;
     t->rank = config->rank;
     t->scale = dw_score_scale(config->head_dim);
-    t->local_blocks = config->context / DW_BLOCK / config->ranks + 1;
+    t->local_blocks = dw_shard_most_blocks(config);
     t->max_slices = dw_pool_threads(pool) == 1 ? 1 : (int64_t)TASKS_PER_THREAD * dw_pool_threads(pool);
     status = create_parts(t, config->layers, err);
     if (status != DW_OK) {

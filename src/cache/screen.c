@@ -32,18 +32,13 @@ int64_t dw_screen_channels(const dw_shard_config *config)
     return dw_padded(config->head_dim);
 }
 
-static int64_t local_blocks(const dw_shard_config *config)
-{
-    return config->context / DW_BLOCK / config->ranks + 1;
-}
-
 int64_t dw_screen_bytes(const dw_shard_config *config)
 {
     const int64_t channels = dw_screen_channels(config);
     const int64_t block = channels * DW_BLOCK + 2 * channels * (int64_t)sizeof(uint16_t) +
                           dw_row_bytes(config->key_type, config->head_dim) * DW_BLOCK + (int64_t)sizeof(block_head);
     int64_t bytes;
-    if (__builtin_mul_overflow(config->layers * config->kv_heads, local_blocks(config), &bytes) ||
+    if (__builtin_mul_overflow(config->layers * config->kv_heads, dw_shard_most_blocks(config), &bytes) ||
         __builtin_mul_overflow(bytes, block, &bytes)) {
         return INT64_MAX;
     }
@@ -59,7 +54,7 @@ dw_status dw_screen_create(dw_screen **out, const dw_kernels *kernels, const dw_
     DW_TRY(DW_ALLOC(&s, 1, "screen", err));
     s->kernels = kernels;
     s->config = *config;
-    s->blocks = local_blocks(config);
+    s->blocks = dw_shard_most_blocks(config);
     s->channels = dw_screen_channels(config);
     s->codes_bytes = s->channels * DW_BLOCK;
     s->rows_bytes = dw_row_bytes(config->key_type, config->head_dim) * DW_BLOCK;

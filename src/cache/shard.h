@@ -10,6 +10,31 @@
 #include "kernels/kernels.h"
 
 typedef int64_t dw_pos; /* position in the sequence, global */
+
+/* Ascending, for qsort and bsearch. */
+static inline int dw_pos_compare(const void *a, const void *b)
+{
+    const dw_pos x = *(const dw_pos *)a;
+    const dw_pos y = *(const dw_pos *)b;
+    return (x > y) - (x < y);
+}
+
+/* Index of the first of count ascending positions that is not below `position`; count when all are. */
+static inline int64_t dw_pos_lower_bound(const dw_pos *positions, int64_t count, dw_pos position)
+{
+    int64_t low = 0;
+    int64_t high = count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (positions[middle] < position) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
 typedef struct {
     int64_t index;
 } dw_block_slot; /* block of this shard, local */
@@ -26,6 +51,12 @@ typedef struct {
 } dw_shard_config;
 
 typedef struct dw_shard dw_shard;
+
+/* Blocks of a shard of this configuration, at most. */
+static inline int64_t dw_shard_most_blocks(const dw_shard_config *config)
+{
+    return config->context / DW_BLOCK / config->ranks + 1;
+}
 
 dw_status dw_shard_create(dw_shard **out, const dw_shard_config *config, dw_error *err);
 void dw_shard_destroy(dw_shard *shard);

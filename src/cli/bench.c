@@ -13,14 +13,6 @@ enum { DECODE_STEPS = 8, PREFILL_ROWS = 512 };
 
 static const double least_seconds = 1.0; /* of one measurement */
 
-/* One kind of measurement. Passes of several ids each, some passes before the cache is cut back to the depth. */
-typedef struct {
-    int is_decode;
-} method;
-
-static const method decode_method = {1};
-static const method prefill_method = {0};
-
 typedef struct {
     int64_t depth;
     int choice;      /* of the options (cli/plans.h) */
@@ -33,7 +25,7 @@ typedef struct {
 typedef struct {
     dw_rank *rank;
     dw_session *session;
-    const method *method;
+    int is_decode; /* passes of a few ids each; else of PREFILL_ROWS */
     int32_t ids[PREFILL_ROWS];
     float *logits; /* [vocabulary] */
     double roof;   /* bytes a second that the memory of all ranks can be read with; decode only, on rank 0 */
@@ -196,7 +188,7 @@ static json_t *result_json(const bench *b, const result *r)
                                r->seconds);
     json_t *times = dw_json_times(&r->times, 1);
     int failed = json_object_update(object, times);
-    if (b->method->is_decode) {
+    if (b->is_decode) {
         failed |= json_object_set_new(object, "kv_bytes_read", json_integer((json_int_t)r->kv_bytes));
         failed |= json_object_set_new(object, "read_bandwidth", json_real(bandwidth(r)));
         failed |= json_object_set_new(object, "bandwidth_share", json_real(bandwidth(r) / b->roof));
@@ -228,8 +220,8 @@ static void print_csv(const bench *b)
         printf("%lld,%lld,%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", (long long)r->depth, (long long)r->rows, mode_of(b, r),
                b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds, r->times.linear,
                r->times.score, r->times.reduce, r->times.attend, r->times.wait);
-        if (b->method->is_decode) printf("%.0f,%.9g,%.9g", r->kv_bytes, bandwidth(r), bandwidth(r) / b->roof);
-        printf("%s\n", b->method->is_decode ? "" : ",,");
+        if (b->is_decode) printf("%.0f,%.9g,%.9g", r->kv_bytes, bandwidth(r), bandwidth(r) / b->roof);
+        printf("%s\n", b->is_decode ? "" : ",,");
     }
 }
 
@@ -242,7 +234,7 @@ static void print_table(const bench *b)
         printf("%10lld %4lld %-10s %5d %7d %9.2f %9.3f %8.3f %8.3f %8.3f %8.3f %8.3f ", (long long)r->depth, (long long)r->rows,
                mode_of(b, r), b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds * 1e3,
                r->times.linear * 1e3, r->times.score * 1e3, r->times.reduce * 1e3, r->times.attend * 1e3, r->times.wait * 1e3);
-        if (b->method->is_decode) {
+        if (b->is_decode) {
             printf("%8.2f %6.2f\n", bandwidth(r) / 1e9, bandwidth(r) / b->roof);
         } else {
             printf("%8s %6s\n", "-", "-");
@@ -265,7 +257,7 @@ static dw_status print_results(const bench *b, dw_error *err)
 
 static int row_counts(const bench *b)
 {
-    return b->method->is_decode ? b->rank->options->row_count : 1;
+    return b->is_decode ? b->rank->options->row_count : 1;
 }
 
 static dw_status prepare(bench *b, int choices, dw_error *err)
@@ -285,7 +277,7 @@ static dw_status drive(bench *b, int choices, dw_error *err)
     for (int i = 0; i < options->depth_count; i++) {
         for (int c = 0; c < choices; c++) {
             for (int n = 0; n < counts; n++) {
-                const int64_t rows = b->method->is_decode ? options->rows[n] : PREFILL_ROWS;
+                const int64_t rows = b->is_decode ? options->rows[n] : PREFILL_ROWS;
                 result *const to = &b->results[(c * options->depth_count + i) * counts + n];
                 DW_TRY(measure(b, options->depths[i], c, rows, to, err));
             }
@@ -304,13 +296,13 @@ static dw_status measure_roof(bench *b, dw_error *err)
     return status;
 }
 
-static dw_status run(dw_rank *rank, const method *how, int choices, dw_error *err)
+static dw_status run(dw_rank *rank, int is_decode, int choices, dw_error *err)
 {
     const int coordinator = rank->transport->rank == 0;
-    const int64_t context = largest_depth(rank->options) + (how->is_decode ? DECODE_STEPS + DW_MAX_ROWS : PREFILL_ROWS);
-    bench b = {.rank = rank, .method = how};
+    const int64_t context = largest_depth(rank->options) + (is_decode ? DECODE_STEPS + DW_MAX_ROWS : PREFILL_ROWS);
+    bench b = {.rank = rank, .is_decode = is_decode};
     dw_status status = dw_rank_agree(rank, coordinator ? prepare(&b, choices, err) : DW_OK, err);
-    if (status == DW_OK && how->is_decode) status = measure_roof(&b, err);
+    if (status == DW_OK && is_decode) status = measure_roof(&b, err);
     if (status == DW_OK) status = dw_open_session(rank, context, &b.session, err);
     if (status == DW_OK) status = coordinator ? drive(&b, choices, err) : dw_session_serve(b.session, err);
     if (status == DW_OK) {
@@ -325,11 +317,11 @@ static dw_status run(dw_rank *rank, const method *how, int choices, dw_error *er
 
 dw_status dw_bench_decode(dw_rank *rank, dw_error *err)
 {
-    return run(rank, &decode_method, (int)rank->plans->count, err);
+    return run(rank, 1, (int)rank->plans->count, err);
 }
 
 /* Prefill is dense, whatever the modes. */
 dw_status dw_bench_prefill(dw_rank *rank, dw_error *err)
 {
-    return run(rank, &prefill_method, 1, err);
+    return run(rank, 0, 1, err);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/integers.h"
+#include "cli/generation.h"
 #include "mpi/collective.h"
 
 dw_status dw_rank_agree(const dw_rank *rank, dw_status mine, dw_error *err)
@@ -61,6 +62,24 @@ dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_session **out
         .can_draft = dw_drafts_by_model(rank),
     };
     return dw_session_create(out, rank->model, rank->transport, rank->pool, rank->kernels, &config, err);
+}
+
+dw_status dw_run_session(dw_rank *rank, const dw_session_work *work, dw_error *err)
+{
+    const int coordinator = rank->transport->rank == 0;
+    DW_TRY(dw_rank_agree(rank, coordinator ? work->prepare(work->run, err) : DW_OK, err));
+    DW_TRY(dw_open_session(rank, *work->context, work->session, err));
+    dw_catch_interrupts();
+    return coordinator ? work->drive(work->run, err) : dw_session_serve(*work->session, err);
+}
+
+dw_status dw_end_session(dw_rank *rank, dw_session *session, dw_rank_memory *memory, dw_status status, dw_error *err)
+{
+    if (status != DW_OK && status != DW_INTERRUPTED) return status;
+    DW_TRY(dw_session_finish(session, memory, NULL, err));
+    rank->alone = 1;
+    if (status == DW_OK && rank->options->verbose) dw_print_machine(rank, memory);
+    return status;
 }
 
 static int progress_wanted(const dw_options *options)

@@ -41,6 +41,22 @@ dw_status dw_check_context(const dw_options *options, int64_t trained, dw_error 
    DW_INPUT when the prompt is longer than it is. */
 dw_status dw_choose_context(const dw_rank *rank, int64_t prompt, int64_t tokens, int64_t *context, dw_error *err);
 
+/* A command that works on one session. run: the command's own, passed to all. */
+typedef struct {
+    void *run;
+    dw_status (*prepare)(void *run, dw_error *err); /* rank 0: all that can fail because of what the user gave; sets *context */
+    dw_status (*drive)(void *run, dw_error *err);   /* rank 0, with *session */
+    const int64_t *context;                         /* positions of the session's cache */
+    dw_session **session;
+} dw_session_work;
+
+/* Collective. Rank 0 prepares and drives, the others serve; Ctrl-C only sets dw_interrupted meanwhile. The session is left to the caller. */
+dw_status dw_run_session(dw_rank *rank, const dw_session_work *work, dw_error *err);
+
+/* Rank 0: lets the other ranks go, unless something but an interrupt went wrong (status), and prints their table with --verbose. memory:
+   [ranks] scratch. Returns the status. */
+dw_status dw_end_session(dw_rank *rank, dw_session *session, dw_rank_memory *memory, dw_status status, dw_error *err);
+
 /* Collective. context: rank 0's counts. Sparse rows attend by rank->plans, the first unless dw_session_use_plan says otherwise. Agrees
    on failure. */
 dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_session **out, dw_error *err);

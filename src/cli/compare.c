@@ -11,6 +11,7 @@
 #include "cli/report.h"
 #include "cli/text_input.h"
 #include "decode/comparison.h"
+#include "decode/sampler.h"
 
 /* What rank 0 holds. */
 typedef struct {
@@ -46,8 +47,9 @@ static dw_status create_results(run *r, dw_error *err)
 }
 
 /* The prompt's last tokens are compared, or as many as dense attention will generate. */
-static dw_status prepare(run *r, dw_error *err)
+static dw_status prepare(void *context, dw_error *err)
 {
+    run *r = context;
     const dw_rank *rank = r->rank;
     const int64_t tokens = rank->options->tokens;
     DW_TRY(dw_read_prompt(rank->options, rank->model, rank->tokenizer, &r->prompt, &r->prompt_count, err));
@@ -88,24 +90,17 @@ static void release(run *r)
     dw_free(r->memory);
 }
 
-static int32_t best_of(const float *logits, int64_t vocabulary)
-{
-    int32_t best = 0;
-    for (int32_t id = 1; id < (int32_t)vocabulary; id++) best = logits[id] > logits[best] ? id : best;
-    return best;
-}
-
 /* Fills dense, and the ids where they are dense attention's own. */
 static dw_status run_dense(run *r, dw_error *err)
 {
     const int64_t vocabulary = r->rank->model->vocabulary;
     DW_TRY(dw_prefill(r->rank, r->session, r->prompt, r->prompt_count, r->logits, err));
     if (on_text(r)) return dw_session_append(r->session, r->ids, r->rows, 0, r->dense, r->rows, err);
-    r->ids[0] = best_of(r->logits, vocabulary);
+    r->ids[0] = dw_greedy(r->logits, vocabulary);
     for (int64_t i = 0; i < r->rows; i++) {
         if (dw_interrupted()) return DW_INTERRUPTED;
         DW_TRY(dw_session_append(r->session, &r->ids[i], 1, 0, r->dense + i * vocabulary, 1, err));
-        r->ids[i + 1] = best_of(r->dense + i * vocabulary, vocabulary);
+        r->ids[i + 1] = dw_greedy(r->dense + i * vocabulary, vocabulary);
     }
     return DW_OK;
 }
@@ -129,30 +124,22 @@ static dw_status run_choice(run *r, int64_t choice, dw_error *err)
     return DW_OK;
 }
 
-static dw_status drive(run *r, dw_error *err)
+static dw_status drive(void *context, dw_error *err)
 {
+    run *r = context;
     const dw_options *options = r->rank->options;
     const dw_compared_with with = {r->rank, r->prompt_count, r->choices, r->results};
     dw_status status = run_dense(r, err);
     for (int64_t c = 0; c < r->choices && status == DW_OK; c++) status = run_choice(r, c, err);
-    if (status != DW_OK && status != DW_INTERRUPTED) return status;
-    DW_TRY(dw_session_finish(r->session, r->memory, NULL, err));
-    r->rank->alone = 1;
-    if (status != DW_OK) return status;
-    if (options->verbose) dw_print_machine(r->rank, r->memory);
+    DW_TRY(dw_end_session(r->rank, r->session, r->memory, status, err));
     return options->json ? dw_comparison_json(&with, err) : dw_comparison_table(&with, err);
 }
 
 dw_status dw_compare(dw_rank *rank, dw_error *err)
 {
     run r = {.rank = rank};
-    const int coordinator = rank->transport->rank == 0;
-    dw_status status = dw_rank_agree(rank, coordinator ? prepare(&r, err) : DW_OK, err);
-    if (status == DW_OK) status = dw_open_session(rank, r.context, &r.session, err);
-    if (status == DW_OK) {
-        dw_catch_interrupts();
-        status = coordinator ? drive(&r, err) : dw_session_serve(r.session, err);
-    }
+    const dw_session_work work = {&r, prepare, drive, &r.context, &r.session};
+    const dw_status status = dw_run_session(rank, &work, err);
     release(&r);
     return status;
 }

@@ -39,8 +39,9 @@ static int64_t longest_draft(const dw_options *options)
 }
 
 /* Everything that can fail because of what the user gave, before the ranks start to work together. */
-static dw_status prepare(run *r, dw_error *err)
+static dw_status prepare(void *context, dw_error *err)
 {
+    run *r = context;
     const dw_rank *rank = r->rank;
     const dw_options *options = rank->options;
     DW_TRY(dw_read_prompt(options, rank->model, rank->tokenizer, &r->prompt, &r->prompt_count, err));
@@ -202,8 +203,9 @@ static dw_status report(const run *r, const dw_generation *done, dw_error *err)
     return dw_interrupted() ? DW_INTERRUPTED : DW_OK;
 }
 
-static dw_status drive(run *r, dw_error *err)
+static dw_status drive(void *context, dw_error *err)
 {
+    run *r = context;
     dw_generation done = {.prompt_tokens = r->prompt_count};
     dw_traffic before, all;
     dw_times start, end;
@@ -236,13 +238,8 @@ static dw_status drive(run *r, dw_error *err)
 dw_status dw_generate(dw_rank *rank, dw_error *err)
 {
     run r = {.rank = rank};
-    const int coordinator = rank->transport->rank == 0;
-    dw_status status = dw_rank_agree(rank, coordinator ? prepare(&r, err) : DW_OK, err);
-    if (status == DW_OK) status = dw_open_session(rank, r.context, &r.session, err);
-    if (status == DW_OK) {
-        dw_catch_interrupts();
-        status = coordinator ? drive(&r, err) : dw_session_serve(r.session, err);
-    }
+    const dw_session_work work = {&r, prepare, drive, &r.context, &r.session};
+    const dw_status status = dw_run_session(rank, &work, err);
     release(&r);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "cli/generation.h"
 #include "cli/report.h"
 #include "cli/text_input.h"
+#include "decode/sampler.h"
 
 enum { MAX_ANSWER = 32, CITIES = 16, NEAR = 48 };
 static const char *const cities[CITIES] = {"Oslo",   "Quito", "Lagos", "Hanoi", "Turin",  "Perth", "Cairo",  "Lima",
@@ -167,13 +168,6 @@ static int64_t make_text(run *r, const cell *c)
 
 /* ---- asking ---- */
 
-static int32_t best_of(const float *logits, int64_t vocabulary)
-{
-    int32_t best = 0;
-    for (int32_t id = 1; id < (int32_t)vocabulary; id++) best = logits[id] > logits[best] ? id : best;
-    return best;
-}
-
 /* Whether the answer is found by rows behind what is in the cache, which ends before the question's last id. */
 static dw_status ask(run *r, const item *it, int sparse, int *found, dw_error *err)
 {
@@ -183,7 +177,7 @@ static dw_status ask(run *r, const item *it, int sparse, int *found, dw_error *e
     const int64_t start = dw_session_positions(r->session);
     DW_TRY(dw_session_append(r->session, ids, rows, sparse ? rows : 0, r->logits, rows, err));
     *found = 1;
-    for (int64_t i = 0; i < rows; i++) *found &= best_of(r->logits + i * vocabulary, vocabulary) == ids[i + 1];
+    for (int64_t i = 0; i < rows; i++) *found &= dw_greedy(r->logits + i * vocabulary, vocabulary) == ids[i + 1];
     return dw_session_truncate(r->session, start, err);
 }
 
@@ -287,8 +281,9 @@ static dw_status make_cells(run *r, dw_error *err)
     return DW_OK;
 }
 
-static dw_status prepare(run *r, dw_error *err)
+static dw_status prepare(void *context, dw_error *err)
 {
+    run *r = context;
     const dw_rank *rank = r->rank;
     int64_t longest = 0;
     if (rank->tokenizer == NULL) {
@@ -315,30 +310,22 @@ static void release(run *r)
     dw_free(r->memory);
 }
 
-static dw_status drive(run *r, dw_error *err)
+static dw_status drive(void *context, dw_error *err)
 {
+    run *r = context;
     dw_status status = DW_OK;
     for (int64_t i = 0; i < r->cell_count && status == DW_OK; i++) {
         status = dw_interrupted() ? DW_INTERRUPTED : run_cell(r, &r->cells[i], err);
     }
-    if (status != DW_OK && status != DW_INTERRUPTED) return status;
-    DW_TRY(dw_session_finish(r->session, r->memory, NULL, err));
-    r->rank->alone = 1;
-    if (status != DW_OK) return status;
-    if (r->rank->options->verbose) dw_print_machine(r->rank, r->memory);
+    DW_TRY(dw_end_session(r->rank, r->session, r->memory, status, err));
     return r->rank->options->json ? print_json(r, err) : print_table(r, err);
 }
 
 dw_status dw_needle(dw_rank *rank, dw_error *err)
 {
     run r = {.rank = rank};
-    const int coordinator = rank->transport->rank == 0;
-    dw_status status = dw_rank_agree(rank, coordinator ? prepare(&r, err) : DW_OK, err);
-    if (status == DW_OK) status = dw_open_session(rank, r.context, &r.session, err);
-    if (status == DW_OK) {
-        dw_catch_interrupts();
-        status = coordinator ? drive(&r, err) : dw_session_serve(r.session, err);
-    }
+    const dw_session_work work = {&r, prepare, drive, &r.context, &r.session};
+    const dw_status status = dw_run_session(rank, &work, err);
     release(&r);
     return status;
 }

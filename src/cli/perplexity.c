@@ -29,8 +29,9 @@ typedef struct {
     dw_rank_memory *memory;
 } run;
 
-static dw_status prepare(run *r, dw_error *err)
+static dw_status prepare(void *context, dw_error *err)
 {
+    run *r = context;
     const dw_rank *rank = r->rank;
     const int64_t wanted = rank->options->tokens;
     DW_TRY(dw_read_prompt(rank->options, rank->model, rank->tokenizer, &r->prompt, &r->prompt_count, err));
@@ -109,33 +110,25 @@ static dw_status print_text(const run *r, dw_error *err)
     return dw_flush_output(err);
 }
 
-static dw_status drive(run *r, dw_error *err)
+static dw_status drive(void *context, dw_error *err)
 {
+    run *r = context;
     double start = dw_now();
     dw_status status = dw_prefill(r->rank, r->session, r->prompt, r->prompt_count - r->tokens - 1, NULL, err);
     r->prefill_seconds = dw_now() - start;
     start = dw_now();
     if (status == DW_OK) status = dw_interrupted() ? DW_INTERRUPTED : predict(r, err);
     r->seconds = dw_now() - start;
-    if (status != DW_OK && status != DW_INTERRUPTED) return status;
     dw_session_omitted(r->session, &r->omitted);
-    DW_TRY(dw_session_finish(r->session, r->memory, NULL, err));
-    r->rank->alone = 1;
-    if (status != DW_OK) return status;
-    if (r->rank->options->verbose) dw_print_machine(r->rank, r->memory);
+    DW_TRY(dw_end_session(r->rank, r->session, r->memory, status, err));
     return r->rank->options->json ? print_json(r, err) : print_text(r, err);
 }
 
 dw_status dw_perplexity_command(dw_rank *rank, dw_error *err)
 {
     run r = {.rank = rank};
-    const int coordinator = rank->transport->rank == 0;
-    dw_status status = dw_rank_agree(rank, coordinator ? prepare(&r, err) : DW_OK, err);
-    if (status == DW_OK) status = dw_open_session(rank, r.context, &r.session, err);
-    if (status == DW_OK) {
-        dw_catch_interrupts();
-        status = coordinator ? drive(&r, err) : dw_session_serve(r.session, err);
-    }
+    const dw_session_work work = {&r, prepare, drive, &r.context, &r.session};
+    const dw_status status = dw_run_session(rank, &work, err);
     release(&r);
     return status;
 }

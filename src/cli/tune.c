@@ -27,8 +27,9 @@ typedef struct {
     dw_rank_memory *memory;
 } run;
 
-static dw_status prepare(run *r, dw_error *err)
+static dw_status prepare(void *context, dw_error *err)
 {
+    run *r = context;
     const dw_rank *rank = r->rank;
     const int64_t tokens = rank->options->tokens;
     r->count = rank->model->config.layers * rank->model->config.heads;
@@ -141,8 +142,9 @@ static dw_status report(run *r, dw_error *err)
     return dw_flush_output(err);
 }
 
-static dw_status drive(run *r, dw_error *err)
+static dw_status drive(void *context, dw_error *err)
 {
+    run *r = context;
     const int64_t tokens = r->rank->options->tokens;
     const int64_t before = r->prompt_count - tokens;
     dw_status status = dw_prefill(r->rank, r->session, r->prompt, before, NULL, err);
@@ -152,24 +154,15 @@ static dw_status drive(run *r, dw_error *err)
         status = dw_interrupted() ? DW_INTERRUPTED
                                   : dw_session_append(r->session, &r->prompt[before + i], 1, 1, r->logits, 1, err);
     }
-    if (status != DW_OK && status != DW_INTERRUPTED) return status;
-    DW_TRY(dw_session_finish(r->session, r->memory, NULL, err));
-    r->rank->alone = 1;
-    if (status != DW_OK) return status;
-    if (r->rank->options->verbose) dw_print_machine(r->rank, r->memory);
+    DW_TRY(dw_end_session(r->rank, r->session, r->memory, status, err));
     return report(r, err);
 }
 
 dw_status dw_tune(dw_rank *rank, dw_error *err)
 {
     run r = {.rank = rank};
-    const int coordinator = rank->transport->rank == 0;
-    dw_status status = dw_rank_agree(rank, coordinator ? prepare(&r, err) : DW_OK, err);
-    if (status == DW_OK) status = dw_open_session(rank, r.context, &r.session, err);
-    if (status == DW_OK) {
-        dw_catch_interrupts();
-        status = coordinator ? drive(&r, err) : dw_session_serve(r.session, err);
-    }
+    const dw_session_work work = {&r, prepare, drive, &r.context, &r.session};
+    const dw_status status = dw_run_session(rank, &work, err);
     release(&r);
     return status;
 }

@@ -135,10 +135,10 @@ static double uniform(uint64_t seed, int64_t position, int32_t id)
     return ((double)(z >> 12) + 0.5) * 0x1p-52;
 }
 
-static int32_t greedy(const float *logits, int64_t count)
+int32_t dw_greedy(const float *logits, int64_t vocabulary)
 {
     int64_t best = 0;
-    for (int64_t i = 1; i < count; i++) {
+    for (int64_t i = 1; i < vocabulary; i++) {
         if (logits[i] > logits[best]) best = i;
     }
     return (int32_t)best;
@@ -154,7 +154,7 @@ static double score(const dw_sampling *sampling, int64_t position, int32_t id, d
 int32_t dw_sample(dw_sampler *sampler, const float *logits, int64_t position)
 {
     const dw_sampling *sampling = &sampler->sampling;
-    const int32_t first = greedy(logits, sampler->vocabulary);
+    const int32_t first = dw_greedy(logits, sampler->vocabulary);
     int64_t count = sampler->vocabulary;
     double winning;
     int32_t winner = first;

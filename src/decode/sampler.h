@@ -21,6 +21,9 @@ typedef struct dw_sampler dw_sampler;
 dw_status dw_sampler_create(dw_sampler **out, const dw_sampling *sampling, int64_t vocabulary, dw_error *err);
 void dw_sampler_destroy(dw_sampler *sampler);
 
+/* The largest logit's id, the lowest of equal ones. */
+int32_t dw_greedy(const float *logits, int64_t vocabulary);
+
 /* Candidates are ordered by (logit descending, id ascending) and cut by top_k, then top_p, then min_p (the chain of llama.cpp;
    probabilities of the softmax at temperature 1 over what the cut before left); then Gumbel-max at `temperature`.
    position: absolute position that the token will take. */

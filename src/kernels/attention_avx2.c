@@ -5,6 +5,7 @@
 
 #include "kernels/attention_kernels.h"
 #include "kernels/exp2_avx2.h"
+#include "kernels/halves_avx2.h"
 #include "kernels/kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -70,15 +71,6 @@ INLINE float largest(__m256 x)
     const __m128 a = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     const __m128 b = _mm_max_ps(a, _mm_movehl_ps(a, a));
     return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
-}
-
-/* Sixteen lanes (two registers) added in halves. */
-INLINE float sum_halves(__m256 low, __m256 high)
-{
-    const __m256 a = _mm256_add_ps(low, high);
-    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
 float dw_weights_avx2(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum, float *maxima)

@@ -6,6 +6,7 @@
 
 #include "kernels/attention_kernels.h"
 #include "kernels/exp2_avx512.h"
+#include "kernels/halves_avx512.h"
 #include "kernels/kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -59,15 +60,6 @@ INLINE void scores(float *out, const float *q, int64_t q_stride, int n, const vo
     case 1: scores_rows(out, q, q_stride, k, d, type, 1); break;
     default: break;
     }
-}
-
-/* The sixteen lanes added in halves. */
-INLINE float sum_halves(__m512 x)
-{
-    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
-    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
 float dw_weights_avx512(float *w, const float *s, float scale, uint64_t mask, int32_t *exponent, float *sum, float *maxima)

@@ -24,4 +24,13 @@ static inline __m128 add_in_halves(lanes a, lanes b, lanes c, lanes d)
     return _mm_blend_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1), 0xa);
 }
 
+/* Sixteen lanes (two registers) added in halves. */
+static inline float sum_halves(__m256 low, __m256 high)
+{
+    const __m256 a = _mm256_add_ps(low, high);
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+
 #endif

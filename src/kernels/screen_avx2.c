@@ -2,6 +2,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "kernels/halves_avx2.h"
 #include "kernels/screen_kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -12,15 +13,6 @@ enum { WIDTH = 8 }; /* registers of 4 keys x 2 halves */
 INLINE __m256 load_bf16(const uint16_t *x)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)x)), 16));
-}
-
-/* Sixteen lanes, in two registers, added in halves. */
-INLINE float sum_halves(__m256 low, __m256 high)
-{
-    const __m256 a = _mm256_add_ps(low, high);
-    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
 INLINE float largest_of(__m256 x)
@@ -48,9 +40,9 @@ dw_screen_query dw_screen_query_avx2(int16_t *number, const float *q, const uint
     for (int64_t c = 0; c < n; c += 8) {
         const __m256 x = _mm256_loadu_ps(q + c);
         const __m256 s = load_bf16(scale + c);
-        __m256 *lanes = &offset[c / 8 % 2];
+        __m256 *acc = &offset[c / 8 % 2];
         largest = _mm256_max_ps(largest, _mm256_and_ps(_mm256_mul_ps(x, s), size));
-        *lanes = _mm256_fmadd_ps(x, _mm256_fmadd_ps(_mm256_set1_ps(128.0f), s, load_bf16(lowest + c)), *lanes);
+        *acc = _mm256_fmadd_ps(x, _mm256_fmadd_ps(_mm256_set1_ps(128.0f), s, load_bf16(lowest + c)), *acc);
     }
     query.largest = largest_of(largest);
     query.unit = query.largest < DW_SCREEN_LEAST ? 0.0f : query.largest / DW_SCREEN_STEPS;
@@ -59,10 +51,10 @@ dw_screen_query dw_screen_query_avx2(int16_t *number, const float *q, const uint
         const __m256 t = _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(q + c), load_bf16(scale + c)), steps);
         const __m256i rounded = _mm256_cvtps_epi32(t);
         const __m128i packed = _mm_packs_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
-        __m256 *lanes = &squares[c / 8 % 2];
+        __m256 *acc = &squares[c / 8 % 2];
         _mm_storeu_si128((__m128i *)(void *)(number + c), packed);
         sum = _mm256_add_epi32(sum, rounded);
-        *lanes = _mm256_fmadd_ps(t, t, *lanes);
+        *acc = _mm256_fmadd_ps(t, t, *acc);
     }
     query.squares = sum_halves(squares[0], squares[1]);
     query.offset = sum_halves(offset[0], offset[1]);

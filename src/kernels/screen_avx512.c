@@ -3,6 +3,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "kernels/halves_avx512.h"
 #include "kernels/screen_kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -14,15 +15,6 @@ INLINE __m512 load_bf16(const uint16_t *x)
 {
     return _mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)x)), 16));
-}
-
-/* The sixteen lanes added in halves. */
-INLINE float sum_halves(__m512 x)
-{
-    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
-    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
 dw_screen_query dw_screen_query_avx512(int16_t *number, const float *q, const uint16_t *scale, const uint16_t *lowest, int n)
