@@ -121,18 +121,19 @@ static int64_t cut(dw_sampler *sampler, const float *logits)
     return limit;
 }
 
-/* A number in (0, 1): 52 bits of three rounds of the splitmix64 finaliser, which mixes in seed, position and id in turn. */
-static double uniform(uint64_t seed, int64_t position, int32_t id)
+/* One round of mixing: the splitmix64 finaliser. */
+static uint64_t mix(uint64_t z, uint64_t part)
 {
-    const uint64_t part[3] = {seed, (uint64_t)position, (uint64_t)id};
-    uint64_t z = 0;
-    for (int i = 0; i < 3; i++) {
-        z += part[i] + 0x9E3779B97F4A7C15u;
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-        z ^= z >> 31;
-    }
-    return ((double)(z >> 12) + 0.5) * 0x1p-52;
+    z += part + 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* A number in (0, 1): 52 bits of three rounds, which mix in seed, position and id in turn; state: after the first two. */
+static double uniform(uint64_t state, int32_t id)
+{
+    return ((double)(mix(state, (uint64_t)id) >> 12) + 0.5) * 0x1p-52;
 }
 
 int32_t dw_greedy(const float *logits, int64_t vocabulary)
@@ -144,11 +145,20 @@ int32_t dw_greedy(const float *logits, int64_t vocabulary)
     return (int32_t)best;
 }
 
-/* The value of a candidate in the race. The best logit is subtracted first: it changes no comparison of exact values, and a
-   tiny temperature can not overflow. */
-static double score(const dw_sampling *sampling, int64_t position, int32_t id, double below_best)
+/* The value of a candidate in the race: part of its logit and noise. The best logit is subtracted first (below <= 0): it changes no
+   comparison of exact values, and a tiny temperature can not overflow. */
+static double score(double below, double u)
 {
-    return below_best / sampling->temperature - dw_log(-dw_log(uniform(sampling->seed, position, id)));
+    return below - dw_log(-dw_log(u));
+}
+
+/* Whether a candidate may beat the value `winning`, without a logarithm: since -log(u) >= 1 - u, it needs 1 - u <= e^-(winning - below),
+   which is at most the power of 2 above it. (A thousandth of a bit for rounding.) */
+static int may_win(double below, double u, double winning)
+{
+    const double bits = (winning - below) * 1.4426950408889634 - 0.001;
+    if (bits < 1) return 1;
+    return bits < 64 && (1 - u) * (double)((uint64_t)1 << (int)bits) <= 1;
 }
 
 int32_t dw_sample(dw_sampler *sampler, const float *logits, int64_t position)
@@ -156,15 +166,21 @@ int32_t dw_sample(dw_sampler *sampler, const float *logits, int64_t position)
     const dw_sampling *sampling = &sampler->sampling;
     const int32_t first = dw_greedy(logits, sampler->vocabulary);
     int64_t count = sampler->vocabulary;
+    uint64_t state;
     double winning;
     int32_t winner = first;
     const int uncut = sampling->top_k == 0 && sampling->top_p >= 1 && sampling->min_p <= 0;
     if (sampling->temperature == 0) return first;
     if (!uncut) count = cut(sampler, logits);
-    winning = score(sampling, position, first, 0);
+    state = mix(mix(0, sampling->seed), (uint64_t)position);
+    winning = score(0, uniform(state, first));
     for (int64_t i = 0; i < count; i++) {
         const candidate c = uncut ? (candidate){logits[i], (int32_t)i} : sampler->chosen[i];
-        const double value = score(sampling, position, c.id, (double)c.logit - logits[first]);
+        const double below = ((double)c.logit - logits[first]) / sampling->temperature;
+        const double u = uniform(state, c.id);
+        double value;
+        if (!may_win(below, u, winning)) continue;
+        value = score(below, u);
         if (value > winning || (value == winning && c.id < winner)) {
             winning = value;
             winner = c.id;

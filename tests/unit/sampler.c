@@ -153,6 +153,52 @@ static void check_support(const char *name, dw_sampling sampling, const char *al
 }
 
 /* By probability the ids are 1 (.30), 3 (.25), 5 (.15), 7 (.10), 0 (.08), 4 (.06), 6 (.04), 2 (.02). */
+/* The definition, every candidate's logarithms taken: log of probability at the temperature plus Gumbel noise of hash(seed, position, id). */
+static int32_t defined_draw(const float *logits, int64_t vocabulary, double temperature, uint64_t seed, int64_t position)
+{
+    const float best = logits[dw_greedy(logits, vocabulary)];
+    double winning = -INFINITY;
+    int32_t winner = -1;
+    for (int64_t id = 0; id < vocabulary; id++) {
+        const uint64_t part[3] = {seed, (uint64_t)position, (uint64_t)id};
+        uint64_t z = 0;
+        double value;
+        for (int i = 0; i < 3; i++) {
+            z += part[i] + 0x9E3779B97F4A7C15u;
+            z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+            z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+            z ^= z >> 31;
+        }
+        value = ((double)logits[id] - best) / temperature - dw_log(-dw_log(((double)(z >> 12) + 0.5) * 0x1p-52));
+        if (value <= winning) continue;
+        winning = value;
+        winner = (int32_t)id;
+    }
+    return winner;
+}
+
+/* Candidates that can not win are passed over: flat, peaked and nearly tied logits, hot and cold. */
+Test(sampler, draws_are_those_of_the_definition)
+{
+    enum { MANY = 3000 };
+    static float logits[MANY];
+    static const double temperatures[] = {0.05, 0.8, 1, 30};
+    static const float spreads[] = {0, 0.001f, 3, 40};
+    int others = 0;
+    for (int t = 0; t < 16; t++) {
+        const double temperature = temperatures[t % 4];
+        dw_sampler *sampler = make((dw_sampling){.temperature = temperature, .top_p = 1, .seed = (uint64_t)t}, MANY);
+        for (int i = 0; i < MANY; i++) logits[i] = spreads[t / 4] * sinf((float)(i * i % 1009));
+        for (int position = 0; position < 60; position++) {
+            const int32_t id = dw_sample(sampler, logits, position);
+            cr_assert_eq(id, defined_draw(logits, MANY, temperature, (uint64_t)t, position), "case %d, position %d", t, position);
+            others += id != dw_greedy(logits, MANY);
+        }
+        dw_sampler_destroy(sampler);
+    }
+    cr_assert_gt(others, 400, "only %d draws of 960 are not the best logit", others);
+}
+
 Test(sampler, cuts_leave_exactly_the_tokens_they_should)
 {
     check_support("no cut", (dw_sampling){.top_p = 1}, "01234567");
