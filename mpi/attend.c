@@ -269,6 +269,17 @@ static void finish_task(void *context, int64_t own, int thread)
     }
 }
 
+/* Rank 0: the last of its rows, for drafting. */
+static void keep_outputs(dw_attention *a, const dw_rows *rows)
+{
+    const int64_t words = dw_partial_words(a->head_dim + 1);
+    const int64_t own = a->transport->rank == 0 ? rows->start[1] : 0;
+    for (int64_t t = dw_larger(0, own - DW_MAX_DRAFT - 1); a->drafting != NULL && t < own; t++) {
+        dw_drafting_keep_output(a->drafting, a->layer.index, rows->first + t, a->out + t * a->out_stride,
+                                a->partials + t * a->heads * words, a->layer.value_exponent);
+    }
+}
+
 static dw_status attend_dense(dw_attention *a, const dw_rows *rows, dw_error *err)
 {
     const int rank = a->transport->rank;
@@ -286,6 +297,7 @@ static dw_status attend_dense(dw_attention *a, const dw_rows *rows, dw_error *er
     a->times.reduce += now - start;
     start = now;
     dw_pool_run(a->pool, rows->start[rank + 1] - rows->start[rank], finish_task, a);
+    keep_outputs(a, rows);
     a->times.attend += dw_now() - start;
     return DW_OK;
 }

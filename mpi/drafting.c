@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "attention/draft_cache.h"
+#include "attention/partial.h"
+#include "attention/mean_key.h"
 #include "base/integers.h"
 #include "base/memory.h"
 #include "mpi/collective.h"
@@ -25,6 +27,7 @@ struct dw_drafting {
     int64_t heads;
     int64_t key_bytes, value_bytes; /* of one row of one head */
     int64_t bytes;
+    const int32_t **value_exponent; /* [layers], of the models */
     dw_pos kept_first; /* position of the first row whose queries are kept */
     float *kept_q;     /* [layers][KEPT_ROWS][heads * head_dim]: the row at position p in place p mod KEPT_ROWS */
     dw_support *support;
@@ -37,10 +40,13 @@ struct dw_drafting {
     char *rows;              /* K and V rows on their way */
 
     dw_draft_cache *cache; /* rank 0, with: */
-    float *log_z;          /* [KEPT_ROWS][layers][heads] of the last drafted row in place p mod KEPT_ROWS */
-    float *last_log_z;     /* [layers][heads] of the last drafted row of all */
-    dw_pos *drafted_at;    /* [KEPT_ROWS] which position log_z is of; -1: none */
-    dw_pos *positions;     /* [keys] */
+    float *kept_out;       /* [layers][KEPT_ROWS][heads * head_dim] dense outputs, places as in kept_q */
+    float *kept_log_z;     /* [layers][KEPT_ROWS][heads] bits of the sums of weights */
+    dw_pos *kept_at;       /* [KEPT_ROWS] which position kept_out is of; -1: none, another rank has it */
+    dw_pos *positions;     /* [layers][kv_heads][DW_SUPPORT_KEYS] of the support, ascending */
+    int64_t *counts;       /* [layers][kv_heads] */
+    dw_mean_key *mean_key;
+    float *tail_key; /* [heads][head_dim] */
 };
 
 static dw_status create_parts(dw_drafting *d, dw_pool *pool, const dw_kernels *kernels, dw_error *err)
@@ -49,6 +55,7 @@ static dw_status create_parts(dw_drafting *d, dw_pool *pool, const dw_kernels *k
     const int64_t lists = c->layers * c->kv_heads;
     DW_TRY(DW_ALLOC(&d->kept_q, c->layers * KEPT_ROWS * d->heads * c->head_dim, "drafting", err));
     DW_TRY(dw_support_create(&d->support, kernels, pool, c, d->heads, DW_SUPPORT_KEYS, err));
+    DW_TRY(DW_ALLOC(&d->value_exponent, c->layers, "drafting", err));
     d->message_bytes = c->layers * dw_support_bytes(d->support);
     d->ask_bytes = (int64_t)sizeof(request) + c->layers * DW_SUPPORT_ROWS * d->heads * (int64_t)sizeof(float);
     DW_TRY(dw_alloc_bytes((void **)&d->message, d->message_bytes, 1, "drafting", err));
@@ -61,11 +68,15 @@ static dw_status create_parts(dw_drafting *d, dw_pool *pool, const dw_kernels *k
     if (d->transport->rank != 0) return DW_OK;
     DW_TRY(dw_draft_cache_create(&d->cache, kernels, pool, c, d->heads, DW_SUPPORT_KEYS, err));
     d->bytes += dw_draft_cache_bytes(d->cache);
-    DW_TRY(DW_ALLOC(&d->log_z, KEPT_ROWS * c->layers * d->heads, "drafting", err));
-    DW_TRY(DW_ALLOC(&d->last_log_z, c->layers * d->heads, "drafting", err));
-    DW_TRY(DW_ALLOC(&d->drafted_at, KEPT_ROWS, "drafting", err));
-    for (int i = 0; i < KEPT_ROWS; i++) d->drafted_at[i] = -1;
-    return DW_ALLOC(&d->positions, DW_SUPPORT_KEYS, "drafting", err);
+    DW_TRY(DW_ALLOC(&d->kept_out, c->layers * KEPT_ROWS * d->heads * c->head_dim, "drafting", err));
+    DW_TRY(DW_ALLOC(&d->kept_log_z, c->layers * KEPT_ROWS * d->heads, "drafting", err));
+    DW_TRY(DW_ALLOC(&d->kept_at, KEPT_ROWS, "drafting", err));
+    for (int i = 0; i < KEPT_ROWS; i++) d->kept_at[i] = -1;
+    d->bytes += c->layers * KEPT_ROWS * d->heads * (c->head_dim + 1) * (int64_t)sizeof(float);
+    DW_TRY(DW_ALLOC(&d->counts, lists, "drafting", err));
+    DW_TRY(dw_mean_key_create(&d->mean_key, kernels, pool, c, d->heads, err));
+    DW_TRY(DW_ALLOC(&d->tail_key, d->heads * c->head_dim, "drafting", err));
+    return DW_ALLOC(&d->positions, lists * DW_SUPPORT_KEYS, "drafting", err);
 }
 
 dw_status dw_drafting_create(dw_drafting **out, dw_transport *transport, dw_pool *pool, const dw_kernels *kernels,
@@ -96,16 +107,20 @@ void dw_drafting_destroy(dw_drafting *d)
     if (d == NULL) return;
     dw_support_destroy(d->support);
     dw_draft_cache_destroy(d->cache);
+    dw_free(d->value_exponent);
     dw_free(d->kept_q);
     dw_free(d->message);
     dw_free(d->theirs);
     dw_free(d->ask);
     dw_free(d->missing);
     dw_free(d->rows);
-    dw_free(d->log_z);
-    dw_free(d->last_log_z);
-    dw_free(d->drafted_at);
+    dw_free(d->kept_out);
+    dw_free(d->kept_log_z);
+    dw_free(d->kept_at);
     dw_free(d->positions);
+    dw_free(d->counts);
+    dw_mean_key_destroy(d->mean_key);
+    dw_free(d->tail_key);
     dw_free(d);
 }
 
@@ -114,10 +129,16 @@ int64_t dw_drafting_bytes(const dw_drafting *d)
     return d->bytes;
 }
 
+/* Place of a row in the arrays of kept rows. */
+static int64_t place_of(int64_t layer, dw_pos position)
+{
+    return layer * KEPT_ROWS + position % KEPT_ROWS;
+}
+
 /* Queries of a row in a layer. */
 static float *kept_query(const dw_drafting *d, int64_t layer, dw_pos position)
 {
-    return d->kept_q + (layer * KEPT_ROWS + position % KEPT_ROWS) * d->heads * d->config.head_dim;
+    return d->kept_q + place_of(layer, position) * d->heads * d->config.head_dim;
 }
 
 void dw_drafting_keep(dw_drafting *d, int64_t layer, dw_pos first, int64_t count, const char *rows, int64_t stride,
@@ -128,6 +149,7 @@ void dw_drafting_keep(dw_drafting *d, int64_t layer, dw_pos first, int64_t count
     d->kept_first = first + count - last_rows;
     for (int64_t t = count - last_rows; has_q && t < count; t++) {
         memcpy(kept_query(d, layer, first + t), rows + t * stride, (size_t)q_bytes);
+        if (d->cache != NULL) d->kept_at[(first + t) % KEPT_ROWS] = -1;
     }
     for (int64_t t = dw_larger(0, count - DW_DRAFT_RECENT); d->cache != NULL && t < count; t++) {
         const char *key = rows + t * stride + q_bytes;
@@ -135,15 +157,25 @@ void dw_drafting_keep(dw_drafting *d, int64_t layer, dw_pos first, int64_t count
     }
 }
 
+void dw_drafting_keep_output(dw_drafting *d, int64_t layer, dw_pos position, const float *out, const int64_t *partials,
+                             const int32_t *value_exponent)
+{
+    const int64_t channels = d->config.head_dim + 1;
+    const int64_t place = place_of(layer, position);
+    memcpy(d->kept_out + place * d->heads * d->config.head_dim, out,
+           (size_t)(d->heads * d->config.head_dim) * sizeof *d->kept_out);
+    for (int64_t h = 0; h < d->heads; h++) {
+        d->kept_log_z[place * d->heads + h] = dw_partial_bits(partials + h * dw_partial_words(channels), channels);
+    }
+    d->value_exponent[layer] = value_exponent;
+    d->kept_at[position % KEPT_ROWS] = position;
+}
+
 dw_status dw_drafting_attend(dw_drafting *d, int64_t layer, dw_pos position, const float *q, const void *key, const void *value,
                              const int32_t *value_exponent, float *out, dw_error *err)
 {
-    const int64_t place = position % KEPT_ROWS;
-    float *log_z = d->log_z + (place * d->config.layers + layer) * d->heads;
     dw_draft_cache_put(d->cache, layer, position, key, value);
-    dw_draft_cache_attend(d->cache, layer, dw_visible_positions(position, d->windows[layer]), q, value_exponent, out, log_z);
-    memcpy(d->last_log_z + layer * d->heads, log_z, (size_t)d->heads * sizeof *log_z);
-    d->drafted_at[place] = position;
+    dw_draft_cache_attend(d->cache, layer, dw_visible_positions(position, d->windows[layer]), q, value_exponent, out);
     for (int64_t i = 0; i < d->heads * d->config.head_dim; i++) {
         if (!isfinite(out[i])) return dw_fail(err, DW_RUNTIME, "layer %lld: a drafted row is not a number", (long long)layer);
     }
@@ -152,7 +184,7 @@ dw_status dw_drafting_attend(dw_drafting *d, int64_t layer, dw_pos position, con
 
 /* ---- the support ---- */
 
-/* Some rows of first .. positions - 1, the last one among them, and what their weights are divided by. */
+/* Some of the kept rows first .. positions - 1, the last one among them, and what their weights are divided by. */
 static void make_request(dw_drafting *d, dw_pos first, dw_pos positions)
 {
     const int64_t rows = dw_smaller(positions - first, DW_SUPPORT_ROWS);
@@ -162,10 +194,8 @@ static void make_request(dw_drafting *d, dw_pos first, dw_pos positions)
     for (int64_t i = 0; i < rows; i++) r->position[i] = positions - 1 - (rows - 1 - i) * (positions - first) / rows;
     for (int64_t l = 0; l < d->config.layers; l++) {
         for (int64_t i = 0; i < rows; i++) {
-            const int64_t place = r->position[i] % KEPT_ROWS;
-            const int is_known = d->drafted_at[place] == r->position[i];
-            const float *log_z = is_known ? d->log_z + (place * d->config.layers + l) * d->heads : d->last_log_z + l * d->heads;
-            memcpy(offsets + (l * rows + i) * d->heads, log_z, (size_t)d->heads * sizeof *log_z);
+            memcpy(offsets + (l * rows + i) * d->heads, d->kept_log_z + place_of(l, r->position[i]) * d->heads,
+                   (size_t)d->heads * sizeof *offsets);
         }
     }
 }
@@ -204,8 +234,10 @@ static int64_t list_missing(dw_drafting *d)
     int64_t count = 0;
     for (int64_t l = 0; l < d->config.layers; l++) {
         for (int64_t g = 0; g < d->config.kv_heads; g++) {
-            const int64_t n = dw_support_positions(d->support, d->message + l * dw_support_bytes(d->support), g, d->positions);
-            count += dw_draft_cache_support(d->cache, l, g, d->positions, n, d->missing + count);
+            const int64_t list = l * d->config.kv_heads + g;
+            dw_pos *positions = d->positions + list * DW_SUPPORT_KEYS;
+            d->counts[list] = dw_support_positions(d->support, d->message + l * dw_support_bytes(d->support), g, positions);
+            count += dw_draft_cache_support(d->cache, l, g, positions, d->counts[list], d->missing + count);
         }
     }
     return count;
@@ -265,6 +297,24 @@ static dw_status move_rows(dw_drafting *d, int64_t count, dw_error *err)
     return DW_OK;
 }
 
+/* Rank 0: what the support leaves out for the last row. Where it lies is taken from the own shard alone: every rank has a like part of all
+   blocks. */
+static void freeze_tails(dw_drafting *d, dw_pos position)
+{
+    for (int64_t l = 0; l < d->config.layers; l++) {
+        const int64_t place = place_of(l, position);
+        const dw_visible visible = dw_visible_positions(position, d->windows[l]);
+        const dw_visible older = {visible.first, position - DW_DRAFT_RECENT};
+        const int64_t list = l * d->config.kv_heads;
+        const dw_held_positions held = {d->positions + list * DW_SUPPORT_KEYS, d->counts + list, DW_SUPPORT_KEYS};
+        const float *q = kept_query(d, l, position);
+        const float *log_z = d->kept_log_z + place * d->heads;
+        if (older.first <= older.last) dw_mean_key_find(d->mean_key, d->shard, l, older, q, log_z, &held, d->tail_key);
+        dw_draft_cache_freeze(d->cache, l, visible, q, d->value_exponent[l],
+                              d->kept_out + place * d->heads * d->config.head_dim, log_z, d->tail_key);
+    }
+}
+
 dw_status dw_drafting_refresh(dw_drafting *d, dw_pos first, dw_pos positions, dw_error *err)
 {
     int64_t bytes = d->message_bytes;
@@ -275,7 +325,18 @@ dw_status dw_drafting_refresh(dw_drafting *d, dw_pos first, dw_pos positions, dw
     DW_TRY(dw_reduce(d->transport, d->message, &bytes, bytes, d->theirs, merge_supports, d, err));
     if (d->transport->rank == 0) count = list_missing(d);
     DW_TRY(dw_broadcast(d->transport, &count, (int64_t)sizeof count, err));
-    if (count == 0) return DW_OK;
-    DW_TRY(dw_broadcast(d->transport, d->missing, count * (int64_t)sizeof *d->missing, err));
-    return move_rows(d, count, err);
+    if (count > 0) {
+        DW_TRY(dw_broadcast(d->transport, d->missing, count * (int64_t)sizeof *d->missing, err));
+        DW_TRY(move_rows(d, count, err));
+    }
+    if (d->transport->rank == 0) freeze_tails(d, positions - 1);
+    return DW_OK;
+}
+
+int dw_drafting_can_refresh(const dw_drafting *d, dw_pos first, dw_pos positions)
+{
+    for (dw_pos p = dw_larger(first, d->kept_first); p < positions; p++) {
+        if (d->kept_at[p % KEPT_ROWS] != p) return 0;
+    }
+    return first < positions;
 }

@@ -25,13 +25,22 @@ int64_t dw_drafting_bytes(const dw_drafting *drafting);
 void dw_drafting_keep(dw_drafting *drafting, int64_t layer, dw_pos first, int64_t count, const char *rows, int64_t stride,
                       int64_t q_bytes, int has_q);
 
+/* Rank 0, local, when a dense row of its own is finished: its output [heads][head_dim] and partial sums [heads][words]. value_exponent: [kv_heads] of
+   the layer, borrowed. */
+void dw_drafting_keep_output(dw_drafting *drafting, int64_t layer, dw_pos position, const float *out, const int64_t *partials,
+                             const int32_t *value_exponent);
+
 /* Rank 0, local: attention of a drafted row over what the draft cache holds. q: [heads][head_dim]; key, value: rows in cache type; out:
    [heads][head_dim]. DW_RUNTIME when an output is not a number. */
 dw_status dw_drafting_attend(dw_drafting *drafting, int64_t layer, dw_pos position, const float *q, const void *key,
                              const void *value, const int32_t *value_exponent, float *out, dw_error *err);
 
 /* Collective: chooses the support from the positions below `positions` by up to DW_SUPPORT_ROWS of the last dense rows: those from `first` on,
-   which lie below `positions`, and moves the rows that the coordinator lacks. first, positions: rank 0's count. */
+   which lie below `positions`, moves the rows that the coordinator lacks, and freezes the tail that the last of these rows has besides. first,
+   positions: rank 0's count. Only when dw_drafting_can_refresh(). */
 dw_status dw_drafting_refresh(dw_drafting *drafting, dw_pos first, dw_pos positions, dw_error *err);
+
+/* Rank 0, local: whether it has the outputs of these rows. (A long prefill leaves the last ones to the last rank.) */
+int dw_drafting_can_refresh(const dw_drafting *drafting, dw_pos first, dw_pos positions);
 
 #endif

@@ -32,6 +32,11 @@ struct dw_draft_cache {
     char *v;                /* [layers][kv_heads][slots][head_dim] */
     dw_pos *at;             /* [layers][kv_heads][slots] position in a slot; -1: none */
     unsigned char *is_held; /* [keys] which positions of a new support are held */
+    float *tail_bits;       /* [layers][heads] of the frozen tail's weight at q = 0; -infinity: none */
+    float *tail_key;        /* [layers][heads][head_dim] */
+    float *tail_value;      /* likewise */
+    float *held;            /* [heads][head_dim] */
+    float *held_bits;       /* [heads] of the sum of weights */
     scratch *thread;
 
     /* The row at work. */
@@ -40,17 +45,23 @@ struct dw_draft_cache {
     const float *q;
     const int32_t *value_exponent;
     float *out;
-    float *log_z;
+    float *log_z; /* NULL: with the tail; else without, and this gets the bits of the sum of weights */
 };
 
 static dw_status create_parts(dw_draft_cache *c, dw_error *err)
 {
     const int64_t lists = c->config.layers * c->config.kv_heads;
+    const int64_t tails = c->config.layers * c->heads;
     const int64_t words = dw_partial_words(c->head_dim + 1);
     DW_TRY(dw_alloc_bytes((void **)&c->k, lists * c->slots, c->key_bytes, "draft cache", err));
     DW_TRY(dw_alloc_bytes((void **)&c->v, lists * c->slots, c->value_bytes, "draft cache", err));
     DW_TRY(DW_ALLOC(&c->at, lists * c->slots, "draft cache", err));
     DW_TRY(DW_ALLOC(&c->is_held, c->keys, "draft cache", err));
+    DW_TRY(DW_ALLOC(&c->tail_bits, tails, "draft cache", err));
+    DW_TRY(DW_ALLOC(&c->tail_key, tails * c->head_dim, "draft cache", err));
+    DW_TRY(DW_ALLOC(&c->tail_value, tails * c->head_dim, "draft cache", err));
+    DW_TRY(DW_ALLOC(&c->held, c->heads * c->head_dim, "draft cache", err));
+    DW_TRY(DW_ALLOC(&c->held_bits, c->heads, "draft cache", err));
     DW_TRY(DW_ALLOC(&c->thread, dw_pool_threads(c->pool), "draft cache", err));
     for (int i = 0; i < dw_pool_threads(c->pool); i++) {
         DW_TRY(DW_ALLOC(&c->thread[i].scores, c->group * DW_BLOCK, "draft cache", err));
@@ -58,7 +69,9 @@ static dw_status create_parts(dw_draft_cache *c, dw_error *err)
         DW_TRY(DW_ALLOC(&c->thread[i].partial, c->group * words, "draft cache", err));
     }
     for (int64_t i = 0; i < lists * c->slots; i++) c->at[i] = -1;
-    c->bytes = lists * c->slots * (c->key_bytes + c->value_bytes + (int64_t)sizeof *c->at);
+    for (int64_t i = 0; i < tails; i++) c->tail_bits[i] = -INFINITY;
+    c->bytes = lists * c->slots * (c->key_bytes + c->value_bytes + (int64_t)sizeof *c->at) +
+               tails * (2 * c->head_dim + 1) * (int64_t)sizeof(float);
     return DW_OK;
 }
 
@@ -102,6 +115,11 @@ void dw_draft_cache_destroy(dw_draft_cache *c)
     dw_free(c->v);
     dw_free(c->at);
     dw_free(c->is_held);
+    dw_free(c->tail_bits);
+    dw_free(c->tail_key);
+    dw_free(c->tail_value);
+    dw_free(c->held);
+    dw_free(c->held_bits);
     dw_free(c);
 }
 
@@ -177,6 +195,21 @@ static uint64_t visible_slots(const dw_draft_cache *c, const dw_pos *list, int64
     return mask;
 }
 
+/* The tail of the layer at work as a block of one key. o: [head_dim] scratch. */
+static void add_tail(const dw_draft_cache *c, int64_t head, float *o, int64_t *partial, int32_t value_exponent)
+{
+    const int64_t d = c->head_dim;
+    const int64_t at = c->layer * c->heads + head;
+    float bits = 0;
+    float weight;
+    if (c->tail_bits[at] == -INFINITY) return;
+    for (int64_t i = 0; i < d; i++) bits += c->q[head * d + i] * c->tail_key[at * d + i];
+    bits = c->tail_bits[at] + bits * c->scale;
+    weight = exp2f(bits - ceilf(bits));
+    for (int64_t i = 0; i < d; i++) o[i] = weight * c->tail_value[at * d + i];
+    dw_partial_add(c->kernels, partial, d + 1, (int32_t)ceilf(bits), o, weight, value_exponent);
+}
+
 static void attend_task(void *context, int64_t kv_head, int thread)
 {
     const dw_draft_cache *c = context;
@@ -202,15 +235,17 @@ static void attend_task(void *context, int64_t kv_head, int thread)
         }
     }
     for (int64_t i = 0; i < c->group; i++) {
-        int64_t exponent;
-        const double mass = dw_partial_mass(s->partial + i * words, d + 1, &exponent);
-        dw_partial_finish(s->partial + i * words, d + 1, c->value_exponent[kv_head], c->out + (kv_head * c->group + i) * d);
-        c->log_z[kv_head * c->group + i] = (float)(log2(mass) + (double)exponent);
+        const int64_t head = kv_head * c->group + i;
+        int64_t *partial = s->partial + i * words;
+        if (c->log_z == NULL) add_tail(c, head, s->o, partial, c->value_exponent[kv_head]);
+        dw_partial_finish(partial, d + 1, c->value_exponent[kv_head], c->out + head * d);
+        if (c->log_z != NULL) c->log_z[head] = dw_partial_bits(partial, d + 1);
     }
 }
 
-void dw_draft_cache_attend(dw_draft_cache *c, int64_t layer, dw_visible visible, const float *q, const int32_t *value_exponent,
-                           float *out, float *log_z)
+/* log_z: NULL, or [heads]. */
+static void attend(dw_draft_cache *c, int64_t layer, dw_visible visible, const float *q, const int32_t *value_exponent,
+                   float *out, float *log_z)
 {
     c->layer = layer;
     c->visible = visible;
@@ -219,4 +254,43 @@ void dw_draft_cache_attend(dw_draft_cache *c, int64_t layer, dw_visible visible,
     c->out = out;
     c->log_z = log_z;
     dw_pool_run(c->pool, c->config.kv_heads, attend_task, c);
+}
+
+void dw_draft_cache_attend(dw_draft_cache *c, int64_t layer, dw_visible visible, const float *q, const int32_t *value_exponent,
+                           float *out)
+{
+    attend(c, layer, visible, q, value_exponent, out, NULL);
+}
+
+/* ---- the frozen tail ---- */
+
+/* For one head: held is its output over the held keys, which have the share 1 - share of all weight. */
+static void freeze_head(dw_draft_cache *c, int64_t at, const float *q, const float *dense, const float *held, float share,
+                        float log_z, const float *key, float bound)
+{
+    float *tail_key = c->tail_key + at * c->head_dim;
+    float *tail_value = c->tail_value + at * c->head_dim;
+    float score = 0;
+    for (int64_t i = 0; i < c->head_dim; i++) {
+        const float value = (dense[i] - (1 - share) * held[i]) / share;
+        tail_value[i] = fminf(fmaxf(value, -bound), bound);
+        tail_key[i] = key == NULL ? 0 : key[i];
+        score += q[i] * tail_key[i];
+    }
+    c->tail_bits[at] = log_z + log2f(share) - score * c->scale;
+}
+
+void dw_draft_cache_freeze(dw_draft_cache *c, int64_t layer, dw_visible visible, const float *q, const int32_t *value_exponent,
+                           const float *dense, const float *log_z, const float *key)
+{
+    const float least = 0x1p-10f; /* of the weight: below it the difference of two rounded outputs says little */
+    attend(c, layer, visible, q, value_exponent, c->held, c->held_bits);
+    for (int64_t h = 0; h < c->heads; h++) {
+        const int64_t at = h * c->head_dim;
+        const float share = 1 - exp2f(c->held_bits[h] - log_z[h]);
+        c->tail_bits[layer * c->heads + h] = -INFINITY;
+        if (!(share > least)) continue;
+        freeze_head(c, layer * c->heads + h, q + at, dense + at, c->held + at, share, log_z[h], key == NULL ? NULL : key + at,
+                    ldexpf(1.0f, value_exponent[h / c->group]));
+    }
 }

@@ -33,9 +33,16 @@ int64_t dw_draft_cache_support(dw_draft_cache *cache, int64_t layer, int64_t kv_
 /* key, value: [head_dim] of the cache type, of one head. */
 void dw_draft_cache_fill(dw_draft_cache *cache, const dw_missing_row *row, const void *key, const void *value);
 
-/* Attention of the row at `visible.last` over what is held and visible. q: [heads][head_dim]; value_exponent: [kv_heads]; out:
-   [heads][head_dim]; log_z: [heads] bits of the sum of weights. The row's own position must be held. */
+/* Attention of the row at `visible.last` over what is held and visible, and the frozen tail of the layer. q: [heads][head_dim]; value_exponent:
+   [kv_heads]; out: [heads][head_dim]. The row's own position must be held. */
 void dw_draft_cache_attend(dw_draft_cache *cache, int64_t layer, dw_visible visible, const float *q,
-                           const int32_t *value_exponent, float *out, float *log_z);
+                           const int32_t *value_exponent, float *out);
+
+/* Freezes what is not held into one more key and value for each head of a layer (a first-order tail): the value is what dense attention of a row
+   has besides the held keys, its weight is what they lack for that row, and changes for other rows as if all of it lay at the key.
+   q: [heads][head_dim] of the row at visible.last; dense: [heads][head_dim] its dense output; log_z: [heads] bits of its sum of weights; key:
+   [heads][head_dim] mean of the keys that are not held, by the row's weights (NULL: 0). */
+void dw_draft_cache_freeze(dw_draft_cache *cache, int64_t layer, dw_visible visible, const float *q,
+                           const int32_t *value_exponent, const float *dense, const float *log_z, const float *key);
 
 #endif

@@ -93,3 +93,10 @@ double dw_partial_mass(const int64_t *partial, int64_t channels, int64_t *expone
     *exponent = LIMB_BITS * (partial[0] - 1); /* limb i counts units of 2^(28 i) */
     return (double)total(partial, channels, channels - 1);
 }
+
+float dw_partial_bits(const int64_t *partial, int64_t channels)
+{
+    int64_t exponent;
+    const double mass = dw_partial_mass(partial, channels, &exponent);
+    return (float)(log2(mass) + (double)exponent);
+}

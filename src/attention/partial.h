@@ -42,4 +42,7 @@ void dw_partial_finish(const int64_t *partial, int64_t channels, int v, float *o
 /* Sum of weights as mass * 2^(*exponent), for ratios of masses. */
 double dw_partial_mass(const int64_t *partial, int64_t channels, int64_t *exponent);
 
+/* Its logarithm to the base 2. By libm: for what is only a hint, since its last bits depend on the machine. */
+float dw_partial_bits(const int64_t *partial, int64_t channels);
+
 #endif

@@ -70,15 +70,21 @@ static int64_t look_up(const dw_history *h, int64_t most, int32_t *out)
 
 /* ---- by the model ---- */
 
-/* Each draft is the token that would be sampled if the draft's logits were dense attention's. */
+static dw_status refresh(dw_drafts *d, int64_t first, dw_error *err)
+{
+    int done;
+    DW_TRY(dw_session_refresh(d->session, dw_larger(0, first), &done, err));
+    if (done) d->refreshed = dw_session_positions(d->session);
+    return DW_OK;
+}
+
+/* Each draft is the token that would be sampled if the draft's logits were dense attention's. None before there is a support. */
 static dw_status draft_by_model(dw_drafts *d, const dw_history *h, int64_t most, int32_t *out, int64_t *count, dw_error *err)
 {
     const int64_t position = h->count - 1; /* of the pending token */
     int32_t id = h->ids[position];
-    if (d->refreshed < 0 || position - d->refreshed > STALE) {
-        DW_TRY(dw_session_refresh(d->session, dw_larger(0, position - 1), err));
-        d->refreshed = position;
-    }
+    if (d->refreshed < 0 || position - d->refreshed > STALE) DW_TRY(refresh(d, position - 1, err));
+    if (d->refreshed < 0) return DW_OK;
     for (*count = 0; *count < most; ++*count) {
         DW_TRY(dw_session_draft(d->session, id, *count, d->logits, err));
         id = dw_sample(d->sampler, d->logits, position + *count + 1);
@@ -114,7 +120,6 @@ dw_status dw_drafts_outcome(void *context, const dw_history *h, int64_t drafted,
         return DW_OK;
     }
     d->text.share += 0.01 * (0.7 - d->text.share);
-    if (drafted == 0 || dw_session_positions(d->session) - d->refreshed < FRESH) return DW_OK;
-    d->refreshed = dw_session_positions(d->session);
-    return dw_session_refresh(d->session, h->count - 1, err);
+    if (!d->has_model || (d->refreshed >= 0 && dw_session_positions(d->session) - d->refreshed < FRESH)) return DW_OK;
+    return refresh(d, h->count - 1, err);
 }

@@ -365,11 +365,11 @@ dw_status dw_session_draft(dw_session *s, int32_t id, int64_t ahead, float *logi
     return dw_forward_logits(s->forward, dw_forward_hidden(s->forward), 1, logits, err);
 }
 
-dw_status dw_session_refresh(dw_session *s, int64_t first, dw_error *err)
+dw_status dw_session_refresh(dw_session *s, int64_t first, int *done, dw_error *err)
 {
     command c = {.kind = REFRESH, .first = first, .count = s->positions - first};
-    if (c.count <= 0) return DW_OK;
-    return order(s, &c, NULL, NULL, err);
+    *done = dw_drafting_can_refresh(s->drafting, first, s->positions);
+    return !*done ? DW_OK : order(s, &c, NULL, NULL, err);
 }
 
 dw_status dw_session_checksum(dw_session *s, uint64_t *sum, dw_error *err)

@@ -64,8 +64,9 @@ dw_status dw_session_append(dw_session *session, const int32_t *ids, int64_t cou
 dw_status dw_session_draft(dw_session *session, int32_t id, int64_t ahead, float *logits, dw_error *err);
 
 /* Coordinator. Chooses what the coordinator holds for drafting anew, by the queries of the rows from position `first` on, which were appended
-   densely by the last dw_session_append (or of the last of those, if there are more than a few). */
-dw_status dw_session_refresh(dw_session *session, int64_t first, dw_error *err);
+   densely by the last dw_session_append (or of the last of those, if there are more than a few). *done: 0 when other ranks computed these rows, as
+   in a prefill: then nothing is chosen. */
+dw_status dw_session_refresh(dw_session *session, int64_t first, int *done, dw_error *err);
 
 /* Coordinator. A sum over the K and V rows of the sequence, the same on any number of ranks. */
 dw_status dw_session_checksum(dw_session *session, uint64_t *sum, dw_error *err);
