@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "attention/draft_cache.h"
-#include "attention/partial.h"
 #include "attention/mean_key.h"
+#include "attention/partial.h"
 #include "base/integers.h"
 #include "base/memory.h"
 #include "mpi/collective.h"
@@ -25,11 +25,12 @@ struct dw_drafting {
     dw_shard_config config;
     const int64_t *windows;
     int64_t heads;
+    int64_t keys;                   /* of a support */
     int64_t key_bytes, value_bytes; /* of one row of one head */
     int64_t bytes;
     const int32_t **value_exponent; /* [layers], of the models */
-    dw_pos kept_first; /* position of the first row whose queries are kept */
-    float *kept_q;     /* [layers][KEPT_ROWS][heads * head_dim]: the row at position p in place p mod KEPT_ROWS */
+    dw_pos kept_first;              /* position of the first row whose queries are kept */
+    float *kept_q;                  /* [layers][KEPT_ROWS][heads * head_dim]: the row at position p in place p mod KEPT_ROWS */
     dw_support *support;
     int64_t message_bytes; /* of all layers */
     char *message;
@@ -43,30 +44,35 @@ struct dw_drafting {
     float *kept_out;       /* [layers][KEPT_ROWS][heads * head_dim] dense outputs, places as in kept_q */
     float *kept_log_z;     /* [layers][KEPT_ROWS][heads] bits of the sums of weights */
     dw_pos *kept_at;       /* [KEPT_ROWS] which position kept_out is of; -1: none, another rank has it */
-    dw_pos *positions;     /* [layers][kv_heads][DW_SUPPORT_KEYS] of the support, ascending */
+    dw_pos *positions;     /* [layers][kv_heads][keys] of the support, ascending */
     int64_t *counts;       /* [layers][kv_heads] */
     dw_mean_key *mean_key;
     float *tail_key; /* [heads][head_dim] */
 };
+
+int64_t dw_support_keys(int64_t context)
+{
+    return dw_larger(512, dw_smaller(4096, context / 16 / DW_BLOCK * DW_BLOCK));
+}
 
 static dw_status create_parts(dw_drafting *d, dw_pool *pool, const dw_kernels *kernels, dw_error *err)
 {
     const dw_shard_config *c = &d->config;
     const int64_t lists = c->layers * c->kv_heads;
     DW_TRY(DW_ALLOC(&d->kept_q, c->layers * KEPT_ROWS * d->heads * c->head_dim, "drafting", err));
-    DW_TRY(dw_support_create(&d->support, kernels, pool, c, d->heads, DW_SUPPORT_KEYS, err));
+    DW_TRY(dw_support_create(&d->support, kernels, pool, c, d->heads, d->keys, err));
     DW_TRY(DW_ALLOC(&d->value_exponent, c->layers, "drafting", err));
     d->message_bytes = c->layers * dw_support_bytes(d->support);
     d->ask_bytes = (int64_t)sizeof(request) + c->layers * DW_SUPPORT_ROWS * d->heads * (int64_t)sizeof(float);
     DW_TRY(dw_alloc_bytes((void **)&d->message, d->message_bytes, 1, "drafting", err));
     DW_TRY(dw_alloc_bytes((void **)&d->theirs, d->message_bytes, 1, "drafting", err));
     DW_TRY(dw_alloc_bytes((void **)&d->ask, d->ask_bytes, 1, "drafting", err));
-    DW_TRY(DW_ALLOC(&d->missing, lists * DW_SUPPORT_KEYS, "drafting", err));
-    DW_TRY(dw_alloc_bytes((void **)&d->rows, lists * DW_SUPPORT_KEYS, d->key_bytes + d->value_bytes, "drafting", err));
-    d->bytes = d->message_bytes * 2 + lists * DW_SUPPORT_KEYS * (d->key_bytes + d->value_bytes + (int64_t)sizeof *d->missing) +
+    DW_TRY(DW_ALLOC(&d->missing, lists * d->keys, "drafting", err));
+    DW_TRY(dw_alloc_bytes((void **)&d->rows, lists * d->keys, d->key_bytes + d->value_bytes, "drafting", err));
+    d->bytes = d->message_bytes * 2 + lists * d->keys * (d->key_bytes + d->value_bytes + (int64_t)sizeof *d->missing) +
                c->layers * KEPT_ROWS * d->heads * c->head_dim * (int64_t)sizeof(float);
     if (d->transport->rank != 0) return DW_OK;
-    DW_TRY(dw_draft_cache_create(&d->cache, kernels, pool, c, d->heads, DW_SUPPORT_KEYS, err));
+    DW_TRY(dw_draft_cache_create(&d->cache, kernels, pool, c, d->heads, d->keys, err));
     d->bytes += dw_draft_cache_bytes(d->cache);
     DW_TRY(DW_ALLOC(&d->kept_out, c->layers * KEPT_ROWS * d->heads * c->head_dim, "drafting", err));
     DW_TRY(DW_ALLOC(&d->kept_log_z, c->layers * KEPT_ROWS * d->heads, "drafting", err));
@@ -76,7 +82,7 @@ static dw_status create_parts(dw_drafting *d, dw_pool *pool, const dw_kernels *k
     DW_TRY(DW_ALLOC(&d->counts, lists, "drafting", err));
     DW_TRY(dw_mean_key_create(&d->mean_key, kernels, pool, c, d->heads, err));
     DW_TRY(DW_ALLOC(&d->tail_key, d->heads * c->head_dim, "drafting", err));
-    return DW_ALLOC(&d->positions, lists * DW_SUPPORT_KEYS, "drafting", err);
+    return DW_ALLOC(&d->positions, lists * d->keys, "drafting", err);
 }
 
 dw_status dw_drafting_create(dw_drafting **out, dw_transport *transport, dw_pool *pool, const dw_kernels *kernels,
@@ -91,6 +97,7 @@ dw_status dw_drafting_create(dw_drafting **out, dw_transport *transport, dw_pool
     d->config = *dw_shard_shape(shard);
     d->windows = windows;
     d->heads = heads;
+    d->keys = dw_support_keys(d->config.context);
     d->key_bytes = dw_row_bytes(d->config.key_type, d->config.head_dim);
     d->value_bytes = dw_row_bytes(d->config.value_type, d->config.head_dim);
     status = create_parts(d, pool, kernels, err);
@@ -235,7 +242,7 @@ static int64_t list_missing(dw_drafting *d)
     for (int64_t l = 0; l < d->config.layers; l++) {
         for (int64_t g = 0; g < d->config.kv_heads; g++) {
             const int64_t list = l * d->config.kv_heads + g;
-            dw_pos *positions = d->positions + list * DW_SUPPORT_KEYS;
+            dw_pos *positions = d->positions + list * d->keys;
             d->counts[list] = dw_support_positions(d->support, d->message + l * dw_support_bytes(d->support), g, positions);
             count += dw_draft_cache_support(d->cache, l, g, positions, d->counts[list], d->missing + count);
         }
@@ -306,7 +313,7 @@ static void freeze_tails(dw_drafting *d, dw_pos position)
         const dw_visible visible = dw_visible_positions(position, d->windows[l]);
         const dw_visible older = {visible.first, position - DW_DRAFT_RECENT};
         const int64_t list = l * d->config.kv_heads;
-        const dw_held_positions held = {d->positions + list * DW_SUPPORT_KEYS, d->counts + list, DW_SUPPORT_KEYS};
+        const dw_held_positions held = {d->positions + list * d->keys, d->counts + list, d->keys};
         const float *q = kept_query(d, l, position);
         const float *log_z = d->kept_log_z + place * d->heads;
         if (older.first <= older.last) dw_mean_key_find(d->mean_key, d->shard, l, older, q, log_z, &held, d->tail_key);

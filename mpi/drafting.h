@@ -7,10 +7,10 @@
 #include "cache/shard.h"
 #include "mpi/transport.h"
 
-enum {
-    DW_MAX_DRAFT = 16,    /* tokens drafted before they are verified */
-    DW_SUPPORT_KEYS = 512 /* positions of a support, for each layer and KV head */
-};
+enum { DW_MAX_DRAFT = 16 }; /* tokens drafted before they are verified */
+
+/* Positions of a support, for each layer and KV head: a sixteenth of the context, 512 to 4096. (docs/lossless.md has measurements.) */
+int64_t dw_support_keys(int64_t context);
 
 typedef struct dw_drafting dw_drafting;
 
