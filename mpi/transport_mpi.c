@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -20,7 +21,8 @@ enum { TAG_DATA, TAG_ROLL };
 enum { SILENT = -1, EVERYONE = -2 }; /* besides ranks, in waits_for */
 
 static const double ROLL_SECONDS = 1.0;
-static const double LISTEN_SECONDS = 0.01; /* between two looks for a roll call */
+static const double LISTEN_SECONDS = 0.01;    /* between two looks for a roll call */
+static const double PATIENCE_SECONDS = 0.005; /* before a waiting rank sleeps between two looks */
 
 typedef struct {
     dw_transport base;
@@ -114,7 +116,8 @@ static dw_status call_roll(mpi_transport *m, int peer, dw_error *err)
 
 /* What a rank does that waits for peer and has found nothing to do: the one place where time passes. The core has been
    given away already, by MPI (mpi_yield_when_idle); a second sched_yield here makes a reduction on more ranks than cores
-   take two to three times as long. */
+   take two to three times as long. Who has waited long will wait longer (the coordinator drafts, or reads a prompt): it sleeps, and
+   answers at most two hundredths of the wait late. */
 static dw_status idle(mpi_transport *m, idleness *wait, int peer, dw_error *err)
 {
     const double now = dw_now();
@@ -126,6 +129,7 @@ static dw_status idle(mpi_transport *m, idleness *wait, int peer, dw_error *err)
         if (called) return call_roll(m, peer, err);
         wait->listen_at = now + LISTEN_SECONDS;
     }
+    if (now - wait->since > PATIENCE_SECONDS) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     return DW_OK;
 }
 

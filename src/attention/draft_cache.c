@@ -11,9 +11,11 @@
 
 /* Of one thread. */
 typedef struct {
-    float *scores;    /* [group][DW_BLOCK] */
-    float *o;         /* [head_dim] */
-    int64_t *partial; /* [group][words] */
+    float *scores;     /* [group][DW_BLOCK] */
+    float *o;          /* [group][head_dim] */
+    float *sum;        /* [group] sums of weights of one block */
+    int32_t *exponent; /* [group] */
+    int64_t *partial;  /* [group][words] */
 } scratch;
 
 /* Slots of a layer and KV head: those of the support, then a ring of recent positions. K of 64 slots lies [head_dim][64], V [64][head_dim],
@@ -65,7 +67,9 @@ static dw_status create_parts(dw_draft_cache *c, dw_error *err)
     DW_TRY(DW_ALLOC(&c->thread, dw_pool_threads(c->pool), "draft cache", err));
     for (int i = 0; i < dw_pool_threads(c->pool); i++) {
         DW_TRY(DW_ALLOC(&c->thread[i].scores, c->group * DW_BLOCK, "draft cache", err));
-        DW_TRY(DW_ALLOC(&c->thread[i].o, c->head_dim, "draft cache", err));
+        DW_TRY(DW_ALLOC(&c->thread[i].o, c->group * c->head_dim, "draft cache", err));
+        DW_TRY(DW_ALLOC(&c->thread[i].sum, c->group, "draft cache", err));
+        DW_TRY(DW_ALLOC(&c->thread[i].exponent, c->group, "draft cache", err));
         DW_TRY(DW_ALLOC(&c->thread[i].partial, c->group * words, "draft cache", err));
     }
     for (int64_t i = 0; i < lists * c->slots; i++) c->at[i] = -1;
@@ -108,6 +112,8 @@ void dw_draft_cache_destroy(dw_draft_cache *c)
     for (int i = 0; c->thread != NULL && i < dw_pool_threads(c->pool); i++) {
         dw_free(c->thread[i].scores);
         dw_free(c->thread[i].o);
+        dw_free(c->thread[i].sum);
+        dw_free(c->thread[i].exponent);
         dw_free(c->thread[i].partial);
     }
     dw_free(c->thread);
@@ -226,12 +232,13 @@ static void attend_task(void *context, int64_t kv_head, int thread)
         for (int64_t i = 0; i < c->group; i++) {
             float *weights = s->scores + i * DW_BLOCK;
             float maxima[DW_LANES];
-            int32_t exponent;
-            float sum;
-            c->kernels->weights(weights, weights, c->scale, mask, &exponent, &sum, maxima);
-            c->kernels->values[c->config.value_type](s->o, weights, 1, c->v + (list + first) * c->value_bytes, (int)d, 0,
-                                                     DW_BLOCK - 1);
-            dw_partial_add(c->kernels, s->partial + i * words, d + 1, exponent, s->o, sum, c->value_exponent[kv_head]);
+            c->kernels->weights(weights, weights, c->scale, mask, &s->exponent[i], &s->sum[i], maxima);
+        }
+        c->kernels->values[c->config.value_type](s->o, s->scores, (int)c->group, c->v + (list + first) * c->value_bytes, (int)d,
+                                                 0, DW_BLOCK - 1);
+        for (int64_t i = 0; i < c->group; i++) {
+            dw_partial_add(c->kernels, s->partial + i * words, d + 1, s->exponent[i], s->o + i * d, s->sum[i],
+                           c->value_exponent[kv_head]);
         }
     }
     for (int64_t i = 0; i < c->group; i++) {

@@ -6,6 +6,8 @@
 #include "attention/scan.h"
 #include "base/memory.h"
 
+enum { SAMPLED_BLOCKS = 128 }; /* of a long shard only so many, about: a sample of the keys is enough for a hint */
+
 /* Of one thread. */
 typedef struct {
     float *weights; /* [group][DW_BLOCK] */
@@ -115,7 +117,7 @@ static void find_task(void *context, int64_t kv_head, int thread)
     int64_t next = 0;
     memset(out, 0, (size_t)(m->group * m->head_dim) * sizeof *out);
     for (int64_t i = 0; i < m->group; i++) m->mass[kv_head * m->group + i] = 0;
-    for (int64_t b = blocks.first; b < blocks.end; b++) {
+    for (int64_t b = blocks.first; b < blocks.end; b += 1 + (blocks.end - blocks.first) / SAMPLED_BLOCKS) {
         const dw_pos start = dw_shard_block_start(m->shard, (dw_block_slot){b});
         const uint64_t seen = dw_key_mask(dw_visible_keys(m->visible, start));
         const uint64_t mask = without_held(seen, start, held, m->held->count[kv_head], &next);

@@ -3,20 +3,23 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/integers.h"
 #include "base/memory.h"
+#include "cli/bench_drafts.h"
 #include "cli/command.h"
 #include "cli/machine.h"
 #include "cli/report.h"
 #include "kernels/types.h"
 
-enum { DECODE_STEPS = 8, PREFILL_ROWS = 512 };
+enum { DECODE_STEPS = 8, PREFILL_ROWS = 512, DRAFT_ROOM = 2048 /* positions that lossless decoding may take */ };
 
 static const double least_seconds = 1.0; /* of one measurement */
 
 typedef struct {
     int64_t depth;
     int choice;      /* of the options (cli/plans.h) */
-    int64_t rows;    /* ids of a pass */
+    int64_t rows;    /* ids of a pass; lossless: at most */
+    double tokens;   /* that come of a pass */
     double seconds;  /* per token */
     dw_times times;  /* per token */
     double kv_bytes; /* cache bytes read per token by all ranks */
@@ -75,10 +78,10 @@ static double value_bytes(const bench *b, double visible, int choice)
     return rows * row;
 }
 
-/* Dense rows of a pass share one read of K and V. */
-static double dense_rows(const bench *b, const result *r)
+/* Tokens of a pass that share one read of K and V. */
+static double sharing(const bench *b, const result *r)
 {
-    return dw_plan_is_dense(plan_of(b, r->choice)) ? (double)r->rows : 1;
+    return dw_plan_is_dense(plan_of(b, r->choice)) ? r->tokens : 1;
 }
 
 /* Keys: as counted, where every layer counts them. */
@@ -89,8 +92,8 @@ static double kv_bytes(const bench *b, const result *r, const dw_omitted *before
     const double elements = visible * (double)(config->layers * config->kv_heads * config->head_dim * tokens);
     const double counted = (double)(after->key_elements - before->key_elements);
     const double keys = counted > 0.99 * elements ? (double)(after->key_bytes - before->key_bytes) / (double)tokens
-                                                  : key_bytes(b, visible) / dense_rows(b, r);
-    return keys + value_bytes(b, visible, r->choice) / dense_rows(b, r);
+                                                  : key_bytes(b, visible) / sharing(b, r);
+    return keys + value_bytes(b, visible, r->choice) / sharing(b, r);
 }
 
 static void add_times(dw_times *sum, const dw_times *t, double weight)
@@ -102,37 +105,77 @@ static void add_times(dw_times *sum, const dw_times *t, double weight)
     sum->wait += t->wait * weight;
 }
 
+/* Some passes at one depth. */
+static dw_status run_steps(bench *b, const result *what, int64_t *passes, int64_t *tokens, dw_error *err)
+{
+    const int64_t sparse = dw_plan_is_dense(plan_of(b, what->choice)) ? 0 : what->rows;
+    *tokens = what->rows * steps_of(what);
+    *passes = steps_of(what);
+    for (int64_t i = 0; i < *passes; i++) {
+        DW_TRY(dw_session_append(b->session, b->ids, what->rows, sparse, b->logits, 1, err));
+    }
+    return DW_OK;
+}
+
+/* Lossless passes; before them two that choose the first support, which are not counted. */
+static dw_status run_drafts(bench *b, const result *what, int64_t *passes, int64_t *tokens, double *clock, dw_times *start,
+                            dw_error *err)
+{
+    dw_bench_drafts drafts;
+    const int64_t end = what->depth + DRAFT_ROOM - DW_MAX_ROWS;
+    dw_status status = dw_bench_drafts_create(&drafts, b->session, b->rank, what->depth + DRAFT_ROOM, what->rows - 1, err);
+    *passes = -2;
+    while (status == DW_OK && *passes < DW_BENCH_PASSES && dw_session_positions(b->session) < end) {
+        if (*passes == 0) {
+            dw_session_times(b->session, start);
+            *clock = dw_now();
+        }
+        if (*passes <= 0) *tokens = 0;
+        status = dw_bench_drafts_pass(&drafts, tokens, err);
+        ++*passes;
+    }
+    dw_bench_drafts_free(&drafts);
+    return status;
+}
+
+static dw_status run_batch(bench *b, const result *what, int64_t *passes, int64_t *tokens, double *clock, dw_times *start,
+                           dw_error *err)
+{
+    if (dw_is_lossless(b->rank->options, what->choice)) return run_drafts(b, what, passes, tokens, clock, start, err);
+    dw_session_times(b->session, start);
+    *clock = dw_now();
+    return run_steps(b, what, passes, tokens, err);
+}
+
 /* Passes at one depth until they have taken `least` seconds; then the cache ends at the depth again. *out: per token. */
 static dw_status measure_once(bench *b, const result *what, double least, result *out, dw_error *err)
 {
-    const int64_t rows = what->rows;
-    const int64_t sparse = dw_plan_is_dense(plan_of(b, what->choice)) ? 0 : rows;
     double seconds = 0;
-    int64_t tokens = 0;
+    int64_t all_passes = 0;
+    int64_t all_tokens = 0;
     dw_times sum = {0};
     dw_omitted before, after;
     dw_session_omitted(b->session, &before);
     *out = *what;
     do {
         dw_times start, end, batch;
+        int64_t passes, tokens;
         double clock;
-        dw_session_times(b->session, &start);
-        clock = dw_now();
-        for (int64_t i = 0; i < steps_of(what); i++) {
-            DW_TRY(dw_session_append(b->session, b->ids, rows, sparse, b->logits, 1, err));
-        }
+        DW_TRY(run_batch(b, what, &passes, &tokens, &clock, &start, err));
         seconds += dw_now() - clock;
-        tokens += rows * steps_of(what);
         dw_session_times(b->session, &end);
         batch = dw_times_since(&start, &end);
         add_times(&sum, &batch, 1);
+        all_passes += passes;
+        all_tokens += tokens;
         DW_TRY(dw_session_truncate(b->session, what->depth, err));
     } while (seconds < least);
     dw_session_omitted(b->session, &after);
-    out->kv_bytes = kv_bytes(b, what, &before, &after, tokens);
-    out->seconds = seconds / (double)tokens;
+    out->tokens = (double)all_tokens / (double)all_passes;
+    out->kv_bytes = kv_bytes(b, out, &before, &after, all_tokens);
+    out->seconds = seconds / (double)all_tokens;
     out->times = (dw_times){0};
-    add_times(&out->times, &sum, 1 / (double)tokens);
+    add_times(&out->times, &sum, 1 / (double)all_tokens);
     return DW_OK;
 }
 
@@ -143,11 +186,19 @@ static int by_seconds(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The pending token and its drafts in a lossless pass, which --rows may limit. */
+static int64_t pass_rows(const bench *b, int choice, int64_t rows)
+{
+    const int64_t longest = dw_longest_draft(b->rank->options) + 1;
+    if (!dw_is_lossless(b->rank->options, choice)) return rows;
+    return rows == 1 ? longest : dw_smaller(rows, DW_MAX_DRAFT + 1);
+}
+
 /* A warm-up, then --repeat measurements, of which the median by seconds counts. */
 static dw_status measure(bench *b, int64_t depth, int choice, int64_t rows, result *median, dw_error *err)
 {
     const int64_t repeat = b->rank->options->repeat;
-    const result what = {.depth = depth, .choice = choice, .rows = rows};
+    const result what = {.depth = depth, .choice = choice, .rows = pass_rows(b, choice, rows)};
     result *runs;
     result warm_up;
     dw_status status = DW_OK;
@@ -182,10 +233,10 @@ static const char *mode_of(const bench *b, const result *r)
 
 static json_t *result_json(const bench *b, const result *r)
 {
-    json_t *object = json_pack("{s:I, s:I, s:s, s:i, s:i, s:f, s:f}", "depth", (json_int_t)r->depth, "rows",
-                               (json_int_t)r->rows, "mode", mode_of(b, r), "ranks", b->rank->transport->size, "threads",
-                               dw_pool_threads(b->rank->pool), "tokens_per_second", 1 / r->seconds, "seconds_per_token",
-                               r->seconds);
+    json_t *object = json_pack("{s:I, s:I, s:f, s:s, s:i, s:i, s:f, s:f}", "depth", (json_int_t)r->depth, "rows",
+                               (json_int_t)r->rows, "tokens_per_pass", r->tokens, "mode", mode_of(b, r), "ranks",
+                               b->rank->transport->size, "threads", dw_pool_threads(b->rank->pool), "tokens_per_second",
+                               1 / r->seconds, "seconds_per_token", r->seconds);
     json_t *times = dw_json_times(&r->times, 1);
     int failed = json_object_update(object, times);
     if (b->is_decode) {
@@ -213,13 +264,14 @@ static dw_status print_json(const bench *b, dw_error *err)
 
 static void print_csv(const bench *b)
 {
-    printf("depth,rows,mode,ranks,threads,tokens_per_second,seconds_per_token,linear,score,reduce,attend,wait,kv_bytes_read,"
+    printf("depth,rows,tokens_per_pass,mode,ranks,threads,tokens_per_second,seconds_per_token,linear,score,reduce,attend,wait,"
+           "kv_bytes_read,"
            "read_bandwidth,bandwidth_share\n");
     for (int64_t i = 0; i < b->count; i++) {
         const result *r = &b->results[i];
-        printf("%lld,%lld,%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", (long long)r->depth, (long long)r->rows, mode_of(b, r),
-               b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds, r->times.linear,
-               r->times.score, r->times.reduce, r->times.attend, r->times.wait);
+        printf("%lld,%lld,%.9g,%s,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", (long long)r->depth, (long long)r->rows,
+               r->tokens, mode_of(b, r), b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds,
+               r->times.linear, r->times.score, r->times.reduce, r->times.attend, r->times.wait);
         if (b->is_decode) printf("%.0f,%.9g,%.9g", r->kv_bytes, bandwidth(r), bandwidth(r) / b->roof);
         printf("%s\n", b->is_decode ? "" : ",,");
     }
@@ -227,13 +279,14 @@ static void print_csv(const bench *b)
 
 static void print_table(const bench *b)
 {
-    printf("%10s %4s %-10s %5s %7s %9s %9s %8s %8s %8s %8s %8s %8s %6s\n", "depth", "rows", "mode", "ranks", "threads",
-           "tokens/s", "ms/token", "linear", "score", "reduce", "attend", "wait", "kv GB/s", "share");
+    printf("%10s %4s %6s %-10s %5s %7s %9s %9s %8s %8s %8s %8s %8s %8s %6s\n", "depth", "rows", "tokens", "mode", "ranks",
+           "threads", "tokens/s", "ms/token", "linear", "score", "reduce", "attend", "wait", "kv GB/s", "share");
     for (int64_t i = 0; i < b->count; i++) {
         const result *r = &b->results[i];
-        printf("%10lld %4lld %-10s %5d %7d %9.2f %9.3f %8.3f %8.3f %8.3f %8.3f %8.3f ", (long long)r->depth, (long long)r->rows,
-               mode_of(b, r), b->rank->transport->size, dw_pool_threads(b->rank->pool), 1 / r->seconds, r->seconds * 1e3,
-               r->times.linear * 1e3, r->times.score * 1e3, r->times.reduce * 1e3, r->times.attend * 1e3, r->times.wait * 1e3);
+        printf("%10lld %4lld %6.2f %-10s %5d %7d %9.2f %9.3f %8.3f %8.3f %8.3f %8.3f %8.3f ", (long long)r->depth,
+               (long long)r->rows, r->tokens, mode_of(b, r), b->rank->transport->size, dw_pool_threads(b->rank->pool),
+               1 / r->seconds, r->seconds * 1e3, r->times.linear * 1e3, r->times.score * 1e3, r->times.reduce * 1e3,
+               r->times.attend * 1e3, r->times.wait * 1e3);
         if (b->is_decode) {
             printf("%8.2f %6.2f\n", bandwidth(r) / 1e9, bandwidth(r) / b->roof);
         } else {
@@ -299,7 +352,7 @@ static dw_status measure_roof(bench *b, dw_error *err)
 static dw_status run(dw_rank *rank, int is_decode, int choices, dw_error *err)
 {
     const int coordinator = rank->transport->rank == 0;
-    const int64_t context = largest_depth(rank->options) + (is_decode ? DECODE_STEPS + DW_MAX_ROWS : PREFILL_ROWS);
+    const int64_t context = largest_depth(rank->options) + (is_decode ? DRAFT_ROOM : PREFILL_ROWS);
     bench b = {.rank = rank, .is_decode = is_decode};
     dw_status status = dw_rank_agree(rank, coordinator ? prepare(&b, choices, err) : DW_OK, err);
     if (status == DW_OK && is_decode) status = measure_roof(&b, err);

@@ -42,8 +42,13 @@ dw_status dw_choose_context(const dw_rank *rank, int64_t prompt, int64_t tokens,
 
 int dw_drafts_by_model(const dw_rank *rank)
 {
-    const int64_t draft = rank->options->draft;
-    return dw_is_lossless(rank->options) && (draft > 0 || (draft < 0 && rank->ranks_on_host < rank->transport->size));
+    const dw_options *options = rank->options;
+    int is_lossless = 0;
+    for (int i = 0; i < options->mode_count; i++) is_lossless |= dw_is_lossless(options, i);
+    if (!is_lossless || options->command != DW_COMMAND_GENERATE || options->draft >= 0) {
+        return is_lossless && options->draft != 0;
+    }
+    return rank->ranks_on_host < rank->transport->size;
 }
 
 dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_session **out, dw_error *err)

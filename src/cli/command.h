@@ -62,7 +62,7 @@ dw_status dw_end_session(dw_rank *rank, dw_session *session, dw_rank_memory *mem
 dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_session **out, dw_error *err);
 
 /* Whether lossless decoding drafts by the model: between hosts every round saved counts; on one host such drafts cost more than the dense rows
-   that they save (docs/benchmarks.md), so there only the text is looked up unless --draft is given. */
+   that they save (docs/benchmarks.md), so there only the text is looked up unless --draft is given. A bench drafts always. */
 int dw_drafts_by_model(const dw_rank *rank);
 
 /* Coordinator: appends ids densely in passes of moderate size, with progress on stderr if that is wanted. logits: [vocabulary]

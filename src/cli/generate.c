@@ -31,13 +31,6 @@ typedef struct {
     const char *stop_reason;
 } run;
 
-enum { AUTO_DRAFT = 12 };
-
-static int64_t longest_draft(const dw_options *options)
-{
-    return options->draft < 0 ? AUTO_DRAFT : options->draft;
-}
-
 /* Everything that can fail because of what the user gave, before the ranks start to work together. */
 static dw_status prepare(void *context, dw_error *err)
 {
@@ -51,11 +44,11 @@ static dw_status prepare(void *context, dw_error *err)
     }
     r->text = (dw_text_output){.stops = options->stops, .stop_count = options->stop_count, .print = !options->json};
     DW_TRY(dw_sampler_create(&r->sampler, &options->sampling, rank->model->vocabulary, err));
-    if (dw_is_lossless(options)) {
+    if (dw_is_lossless(options, 0)) {
         DW_TRY(DW_ALLOC(&r->history, r->context + 1, "tokens", err));
         memcpy(r->history, r->prompt, (size_t)r->prompt_count * sizeof *r->prompt);
     }
-    DW_TRY(dw_alloc_bytes((void **)&r->logits, 1 + (dw_is_lossless(options) ? longest_draft(options) : 0),
+    DW_TRY(dw_alloc_bytes((void **)&r->logits, 1 + (dw_is_lossless(options, 0) ? dw_longest_draft(options) : 0),
                           rank->model->vocabulary * (int64_t)sizeof *r->logits, "logits", err));
     return DW_ALLOC(&r->memory, rank->transport->size, "memory report", err);
 }
@@ -133,7 +126,7 @@ static int64_t most_drafts(const run *r)
 {
     const int64_t tokens = r->rank->options->tokens;
     const int64_t positions = r->context - dw_session_positions(r->session) - 2; /* the last token is not appended */
-    int64_t most = longest_draft(r->rank->options);
+    int64_t most = dw_longest_draft(r->rank->options);
     if (tokens >= 0 && tokens - r->count - 1 < most) most = tokens - r->count - 1;
     return positions < most ? positions : most;
 }
@@ -179,8 +172,8 @@ static dw_status draft_and_decode(run *r, dw_generation *done, dw_error *err)
                             .outcome = dw_drafts_outcome,
                             .context = &drafts};
     dw_status status;
-    DW_TRY(dw_drafts_create(&drafts, r->session, r->sampler, vocabulary, longest_draft(r->rank->options),
-                            dw_drafts_by_model(r->rank), err));
+    DW_TRY(dw_drafts_create(&drafts, r->session, r->sampler, vocabulary, dw_longest_draft(r->rank->options),
+                            DW_DRAFT_BY_TEXT | (dw_drafts_by_model(r->rank) ? DW_DRAFT_BY_MODEL : 0), err));
     status = decode_lossless(r, &lossless, done, err);
     dw_drafts_free(&drafts);
     return status;
@@ -188,7 +181,7 @@ static dw_status draft_and_decode(run *r, dw_generation *done, dw_error *err)
 
 static dw_status decode_all(run *r, dw_generation *done, dw_error *err)
 {
-    DW_TRY(dw_is_lossless(r->rank->options) ? draft_and_decode(r, done, err) : decode(r, done, err));
+    DW_TRY(dw_is_lossless(r->rank->options, 0) ? draft_and_decode(r, done, err) : decode(r, done, err));
     return dw_text_output_add(&r->text, (dw_string){.data = "", .length = 0}, 1, err);
 }
 

@@ -133,15 +133,17 @@ static const option_row table[] = {
                   "needles in one text, evenly spread, asked for one by one (default 1)"),
     OTHER_OPTION("depths", 0, BENCHES, read_depths, "LIST", "positions in the cache before measuring (default 0,4K,8K)"),
     OTHER_OPTION("rows", 0, DEC, read_rows, "LIST", "rows of a pass, as when drafts are verified (default 1)"),
+    NUMBER_OPTION("acceptance", 0, DEC, REAL, acceptance, 0, 1, "P",
+                  "lossless: share of the drafts that are right; random keys can not tell (default 0.85)"),
     NUMBER_OPTION("repeat", 0, BENCHES, INTEGER, repeat, 1, 1000, "N",
                   "measurements of a case, the median is reported (default 3)"),
     OTHER_OPTION("attention", 0, SPARSE, read_attention, "MODE",
-                 "lossless (only generate; its default: drafts, checked by dense attention), dense (default of the others),\n"
+                 "lossless (generate, its default, and bench decode: drafts, checked by dense attention), dense (default of "
+                 "the others),\n"
                  "                               condensate (default of compare and needle) or mass; compare, needle, bench "
                  "decode: a list"),
-    NUMBER_OPTION("draft", 0, GEN, INTEGER, draft, 0, 16, "G",
-                  "lossless: most tokens drafted at a time, 0 to 16 (default 12; by the model from position 8K, on several "
-                  "hosts at once)"),
+    NUMBER_OPTION("draft", 0, GEN | DEC, INTEGER, draft, 0, 16, "G",
+                  "lossless: most tokens drafted at a time (default 16, on one host only such as the text repeats)"),
     OTHER_OPTION("policy", 0, SPARSE, read_policy, "FILE",
                  "attend by the policies of a YAML file, in place of --attention (compare, bench decode: besides; repeatable)"),
     NUMBER_OPTION("anchor", 0, SPARSE | TUN | INS, INTEGER, policy.anchor, 0, UNBOUNDED, "N",
@@ -288,7 +290,7 @@ static dw_status read_attention(dw_options *options, const option_row *row, cons
             return dw_fail(err, DW_USAGE, "--%s '%.*s' is not a mode; the modes are lossless, dense, condensate and mass",
                            row->name, length, piece);
         }
-        if (mode == DW_LOSSLESS && options->command != DW_COMMAND_GENERATE) {
+        if (mode == DW_LOSSLESS && (options->command & (DW_COMMAND_GENERATE | DW_COMMAND_BENCH_DECODE)) == 0) {
             return dw_fail(err, DW_USAGE, "--%s lossless is a way to generate; its numbers are those of dense", row->name);
         }
         if (options->mode_count == most) return dw_fail(err, DW_USAGE, "--%s %s has too many modes", row->name, value);
@@ -592,6 +594,7 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         .depth_count = 3,
         .rows = {1},
         .row_count = 1,
+        .acceptance = 0.85,
         .repeat = 3,
         .draft = -1,
         .lengths = {2048, 4096},

@@ -77,6 +77,7 @@ typedef struct {
     int depth_count;
     int64_t rows[DW_MAX_DEPTHS]; /* bench decode: of a pass */
     int row_count;
+    double acceptance; /* bench decode, lossless: chance that a draft is right */
     int64_t repeat;
     int64_t lengths[DW_MAX_DEPTHS]; /* needle */
     int length_count;

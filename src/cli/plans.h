@@ -8,6 +8,7 @@
 #include "attention/policy.h"
 #include "cli/options.h"
 #include "model/config.h"
+#include "mpi/drafting.h"
 
 typedef struct {
     dw_policy_plan *plans; /* [count] */
@@ -18,10 +19,16 @@ typedef struct {
 dw_status dw_plans_create(dw_plans *plans, const dw_options *options, const dw_config *config, dw_error *err);
 void dw_plans_free(dw_plans *plans);
 
-/* Whether tokens are drafted and checked: what generate was asked for. */
-static inline int dw_is_lossless(const dw_options *options)
+/* Whether a choice drafts tokens and checks them. */
+static inline int dw_is_lossless(const dw_options *options, int choice)
 {
-    return options->mode_count > 0 && options->modes[0] == DW_LOSSLESS;
+    return choice < options->mode_count && options->modes[choice] == DW_LOSSLESS;
+}
+
+/* Most tokens drafted at a time. */
+static inline int64_t dw_longest_draft(const dw_options *options)
+{
+    return options->draft < 0 ? DW_MAX_DRAFT : options->draft;
 }
 
 /* Of all fields of all plans. */

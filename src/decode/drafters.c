@@ -14,12 +14,12 @@ enum {
 };
 
 dw_status dw_drafts_create(dw_drafts *d, dw_session *session, dw_sampler *sampler, int64_t vocabulary, int64_t longest,
-                           int by_model, dw_error *err)
+                           int ways, dw_error *err)
 {
     *d = (dw_drafts){.session = session,
                      .sampler = sampler,
                      .longest = dw_smaller(longest, DW_MAX_DRAFT),
-                     .has_model = by_model,
+                     .ways = ways,
                      .model = {0.8},
                      .text = {0.5},
                      .refreshed = -1};
@@ -99,9 +99,10 @@ dw_status dw_draft(void *context, const dw_history *h, int64_t most, int32_t *ou
     const int64_t limit = dw_smaller(most, d->longest);
     *count = 0;
     if (limit == 0) return DW_OK;
-    if (d->text.share >= d->model.share - 0.2) *count = look_up(h, dw_draft_length(d->text.share, limit), out);
+    if ((d->ways & DW_DRAFT_BY_TEXT) && d->text.share >= d->model.share - 0.2)
+        *count = look_up(h, dw_draft_length(d->text.share, limit), out);
     d->by_text = *count > 0;
-    if (d->by_text || !d->has_model) return DW_OK;
+    if (d->by_text || !(d->ways & DW_DRAFT_BY_MODEL)) return DW_OK;
     return draft_by_model(d, h, dw_draft_length(d->model.share, limit), out, count, err);
 }
 
@@ -120,6 +121,7 @@ dw_status dw_drafts_outcome(void *context, const dw_history *h, int64_t drafted,
         return DW_OK;
     }
     d->text.share += 0.01 * (0.7 - d->text.share);
-    if (!d->has_model || (d->refreshed >= 0 && dw_session_positions(d->session) - d->refreshed < FRESH)) return DW_OK;
+    if (!(d->ways & DW_DRAFT_BY_MODEL)) return DW_OK;
+    if (d->refreshed >= 0 && dw_session_positions(d->session) - d->refreshed < FRESH) return DW_OK;
     return refresh(d, h->count - 1, err);
 }

@@ -9,20 +9,23 @@ typedef struct {
     double share;
 } dw_acceptance;
 
+typedef enum { DW_DRAFT_BY_TEXT = 1, DW_DRAFT_BY_MODEL = 2 } dw_draft_ways;
+
 typedef struct {
     dw_session *session;
     dw_sampler *sampler;
     float *logits;   /* [vocabulary] */
     int64_t longest; /* drafts, at most DW_MAX_DRAFT */
-    int has_model;   /* the model drafts; else only the text is looked up */
+    int ways;        /* dw_draft_ways */
     dw_acceptance model, text;
     int by_text;       /* the last drafts were looked up */
     int64_t refreshed; /* positions of the sequence when the support was last chosen; -1: never */
 } dw_drafts;
 
-/* by_model: the model drafts where the text has nothing. Starts with middling acceptance. session must have been created with can_draft; sampler and session are borrowed. Free with dw_drafts_free. */
+/* ways: a sum of dw_draft_ways; with both, the model drafts where the text has nothing. Starts with middling acceptance. By model the session
+   must have been created with can_draft; sampler and session are borrowed. Free with dw_drafts_free. */
 dw_status dw_drafts_create(dw_drafts *drafts, dw_session *session, dw_sampler *sampler, int64_t vocabulary, int64_t longest,
-                           int by_model, dw_error *err);
+                           int ways, dw_error *err);
 void dw_drafts_free(dw_drafts *drafts);
 
 /* A dw_drafter and its dw_draft_outcome; context: dw_drafts. Drafts come from the text where the last tokens stood before and such drafts have been

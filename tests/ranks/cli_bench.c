@@ -133,3 +133,24 @@ Test(cli_bench, csv_has_as_many_columns_in_every_line_as_in_its_head)
         dewpoint_free(&results[i]);
     }
 }
+
+/* How many drafts are right is given, the rest follows: all of four make five tokens a pass, none makes one. */
+Test(cli_bench, lossless_passes_accept_the_share_of_drafts_that_is_asked_for)
+{
+    static const char *const shares[] = {"0", "1"};
+    const char *m = fixture_path("model.gguf");
+    fixture_model(m, &(fixture_spec){.seed = 1});
+    for (int i = 0; i < 2; i++) {
+        json_t *answer = DEWPOINT_JSON("bench", "decode", "-m", m, "--depths", "700", "--attention", "dense,lossless",
+                                       "--draft", "4", "--acceptance", shares[i], "--repeat", "1", "--simulate-ranks", "2",
+                                       "--json");
+        const json_t *results = json_object_get(answer, "results");
+        const json_t *lossless = json_array_get(results, 1);
+        cr_assert_eq(json_array_size(results), 2);
+        cr_assert_str_eq(json_string_value(json_object_get(lossless, "mode")), "lossless");
+        cr_assert_eq(number(lossless, "rows"), 5);
+        cr_assert_eq(number(json_array_get(results, 0), "tokens_per_pass"), 1);
+        cr_assert_eq(number(lossless, "tokens_per_pass"), i == 0 ? 1 : 5);
+        json_decref(answer);
+    }
+}

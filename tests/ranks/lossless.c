@@ -110,7 +110,9 @@ static dw_status coordinate(task *t, dw_session *session, dw_error *err)
     float *logits = NULL;
     int32_t *history = NULL;
     dw_status status = dw_sampler_create(&sampler, &t->sampling, t->model->vocabulary, err);
-    if (status == DW_OK) status = dw_drafts_create(&drafts, session, sampler, t->model->vocabulary, t->longest, 1, err);
+    if (status == DW_OK)
+        status = dw_drafts_create(&drafts, session, sampler, t->model->vocabulary, t->longest,
+                                  DW_DRAFT_BY_TEXT | DW_DRAFT_BY_MODEL, err);
     if (status == DW_OK) status = DW_ALLOC(&logits, (DW_MAX_DRAFT + 1) * t->model->vocabulary, "logits", err);
     if (status == DW_OK) status = DW_ALLOC(&history, t->count + t->tokens + 1, "history", err);
     if (status == DW_OK) status = generate(t, session, sampler, &drafts, logits, history, err);
