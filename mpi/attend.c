@@ -191,6 +191,18 @@ static dw_status check_inputs(const dw_attention *a, const float *q, const float
     return DW_OK;
 }
 
+/* Rows that this rank brings: first .. first + count - 1. */
+typedef struct {
+    int64_t first, count;
+} brought;
+
+static brought brought_rows(const dw_attention *a)
+{
+    const int64_t *start = a->rows->start + a->transport->rank;
+    if (a->rows->is_shared) return (brought){0, a->rows->count};
+    return (brought){start[0], start[1] - start[0]};
+}
+
 /* Puts an own row where the all-gather wants it, K and V rounded to the cache type. */
 static void pack_task(void *context, int64_t own, int thread)
 {
@@ -201,7 +213,7 @@ static void pack_task(void *context, int64_t own, int thread)
     const float *q = a->q == NULL ? NULL : a->q + own * q_floats;
     const float *k = a->k + own * kv_floats;
     const float *v = a->v + own * kv_floats;
-    char *at = a->gathered + (a->rows->start[a->transport->rank] + own) * a->row_bytes;
+    char *at = a->gathered + (brought_rows(a).first + own) * a->row_bytes;
     (void)thread;
     if (check_inputs(a, q, k, v, NULL) != DW_OK) atomic_store(&a->bad_row, own);
     if (q != NULL) memcpy(at, q, (size_t)q_floats * sizeof *q);
@@ -212,10 +224,9 @@ static void pack_task(void *context, int64_t own, int thread)
 
 static dw_status pack_rows(dw_attention *a, dw_error *err)
 {
-    const int rank = a->transport->rank;
     int64_t bad;
     atomic_store(&a->bad_row, -1);
-    dw_pool_run(a->pool, a->rows->start[rank + 1] - a->rows->start[rank], pack_task, a);
+    dw_pool_run(a->pool, brought_rows(a).count, pack_task, a);
     bad = atomic_load(&a->bad_row);
     if (bad < 0) return DW_OK;
     return check_inputs(a, a->q == NULL ? NULL : a->q + bad * a->heads * a->head_dim, a->k + bad * a->kv_heads * a->head_dim,
@@ -239,7 +250,7 @@ static void put_task(void *context, int64_t kv_head, int thread)
 static dw_status exchange_rows(dw_attention *a, dw_error *err)
 {
     for (int r = 0; r <= a->transport->size; r++) a->offsets[r] = a->rows->start[r] * a->row_bytes;
-    DW_TRY(dw_all_gather(a->transport, a->gathered, a->offsets, err));
+    if (!a->rows->is_shared) DW_TRY(dw_all_gather(a->transport, a->gathered, a->offsets, err));
     dw_pool_run(a->pool, a->kv_heads, put_task, a);
     for (int64_t i = 0; i < a->plan_count; i++) {
         dw_sparse_row_forget(a->sparse[i], a->layer.index, a->rows->first, a->rows->count);
@@ -334,6 +345,16 @@ static dw_status attend_rows(dw_attention *a, const dw_rows *rows, dw_attend_kin
     return DW_OK;
 }
 
+/* Outputs of shared rows are put together on rank 0. */
+static dw_status share_outputs(dw_attention *a, dw_error *err)
+{
+    const double start = dw_now();
+    const int64_t floats = (a->rows->count - 1) * a->out_stride + a->heads * a->head_dim;
+    DW_TRY(dw_broadcast(a->transport, a->out, floats * (int64_t)sizeof *a->out, err));
+    a->times.reduce += dw_now() - start;
+    return DW_OK;
+}
+
 /* The row is packed as if it were to travel. */
 static dw_status attend_draft(dw_attention *a, dw_error *err)
 {
@@ -370,6 +391,7 @@ dw_status dw_attend(dw_attention *a, const dw_attend_layer *layer, const dw_rows
     DW_TRY(exchange_rows(a, err));
     a->times.reduce += dw_now() - start;
     DW_TRY(attend_rows(a, rows, kind, omitted, err));
+    if (rows->is_shared && kind != DW_ATTEND_STORE) DW_TRY(share_outputs(a, err));
     a->times.wait += a->transport->traffic.wait_seconds - waited;
     return DW_OK;
 }

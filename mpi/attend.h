@@ -16,6 +16,7 @@ typedef struct {
     dw_pos first; /* position of row 0 */
     int64_t count;
     int64_t *start; /* [ranks + 1], start[0] = 0, start[ranks] = count */
+    int is_shared;  /* every rank brings q, k, v of all rows and gets all outputs; start still says who puts them together */
 } dw_rows;
 
 /* How the rows of a pass attend: to all visible keys, or by the policy; or not at all, when only their K and V are needed. */
@@ -48,6 +49,7 @@ typedef struct {
 
 /* Collective over the ranks of the transport, same layer, rows and kind on all. q: [own rows][heads][head_dim], k and v:
    [own rows][kv_heads][head_dim], out: [own rows] of [heads][head_dim], out_stride floats apart.
+   Shared rows: q, k, v and out are of all rows.
    DW_ATTEND_SPARSE: rows attend one after the other and must all belong to rank 0; omitted (rank 0) collects what they left
    out (of what the row sees: what lies outside the layer's window is no part of it).
    DW_ATTEND_STORE: q is not read, out not written.

@@ -59,6 +59,7 @@ dw_status dw_open_session(const dw_rank *rank, int64_t context, dw_session **out
     DW_TRY(dw_broadcast(rank->transport, &context, (int64_t)sizeof context, err));
     config = (dw_session_config){
         .context = context,
+        .linear = options->linear,
         .ranks_on_host = rank->ranks_on_host,
         .key_type = options->key_type,
         .value_type = options->value_type,

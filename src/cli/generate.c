@@ -216,6 +216,7 @@ static dw_status drive(void *context, dw_error *err)
     DW_TRY(dw_session_finish(r->session, r->memory, &all, err));
     r->rank->alone = 1;
 
+    done.is_split = dw_session_is_split(r->session);
     done.tokens = r->tokens;
     done.count = r->count;
     done.text = r->rank->tokenizer == NULL ? NULL : r->text.text == NULL ? "" : r->text.text;

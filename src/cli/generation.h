@@ -14,6 +14,7 @@ typedef struct {
 
     double prefill_seconds;
     double decode_seconds;
+    int is_split;    /* all ranks computed the linear layers of decoded rows */
     int64_t passes;  /* decode passes */
     int64_t decoded; /* tokens that came of them */
     int64_t drafted, accepted;

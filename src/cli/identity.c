@@ -16,6 +16,7 @@ void dw_card_add_options(dw_card *card, const dw_options *options)
     dw_card_add(card, DW_USAGE, "--attention", "%s", modes);
     dw_card_add(card, DW_USAGE, "--policy", "%d", options->policy_count);
     dw_card_add(card, DW_USAGE, "--draft", "%lld", (long long)options->draft);
+    dw_card_add(card, DW_USAGE, "--linear", "%s", dw_linear_name(options->linear));
     dw_card_add(card, DW_USAGE, "--screen", "%d", (int)options->screen);
     dw_card_add(card, DW_USAGE, "--anchor", "%lld", (long long)policy->anchor);
     dw_card_add(card, DW_USAGE, "--window", "%lld", (long long)policy->window);

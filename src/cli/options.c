@@ -66,7 +66,7 @@ struct option_row {
 };
 
 static option_reader read_attention, read_kv_type, read_stop, read_depths, read_rope_scaling, read_on, read_tail, read_policy,
-    read_lengths, read_needle_depths, read_rows;
+    read_lengths, read_needle_depths, read_rows, read_linear;
 
 #define UNBOUNDED 0x1p62
 #define FIELD(name) offsetof(dw_options, name)
@@ -160,6 +160,9 @@ static const option_row table[] = {
     NUMBER_OPTION(
         "epsilon", 0, GEN | LOG | COM | TUN | DEC, REAL, policy.epsilon, 0, 1, "E",
         "mass: attention mass that a head may leave out (default 0.001); tune: that heads leave out on average (0.02)"),
+    OTHER_OPTION("linear", 0, READING | DEC, read_linear, "WAY",
+                 "who computes the linear layers of decoded rows: replicated (rank 0), split (all ranks, each a share of the\n"
+                 "                               outputs) or auto (default: measured at the start); never changes a token"),
     OTHER_OPTION("kv-type", 0, COMPUTING | INS, read_kv_type, "K[,V]", "type of the KV cache: f32, f16 (default) or bf16"),
     NUMBER_OPTION("rope-base", 0, COMPUTING, REAL, rope_base, 1e-3, 1e12, "X",
                   "base of the rotary angles (default: the model's)"),
@@ -405,6 +408,23 @@ static dw_status read_rope_scaling(dw_options *options, const option_row *row, c
     return dw_rope_scaling_parse(value, NULL, err);
 }
 
+const char *dw_linear_name(dw_linear_way way)
+{
+    static const char *const names[] = {"replicated", "split", "auto"}; /* in the order of dw_linear_way */
+    return names[way];
+}
+
+static dw_status read_linear(dw_options *options, const option_row *row, const char *value, dw_error *err)
+{
+    for (int i = DW_LINEAR_REPLICATED; i <= DW_LINEAR_AUTO; i++) {
+        if (strcmp(value, dw_linear_name((dw_linear_way)i)) == 0) {
+            options->linear = (dw_linear_way)i;
+            return DW_OK;
+        }
+    }
+    return dw_fail(err, DW_USAGE, "--%s '%s' is not auto, replicated or split", row->name, value);
+}
+
 static dw_status read_when(dw_when *field, const option_row *row, const char *value, dw_error *err)
 {
     static const char *const names[] = {"auto", "always", "never"}; /* in the order of dw_when */
@@ -595,6 +615,7 @@ dw_status dw_options_parse(dw_options *options, int argc, char **argv, dw_error 
         .rows = {1},
         .row_count = 1,
         .acceptance = 0.85,
+        .linear = DW_LINEAR_AUTO,
         .repeat = 3,
         .draft = -1,
         .lengths = {2048, 4096},

@@ -60,8 +60,9 @@ typedef struct {
     const char *policy_files[DW_MAX_CHOICES];
     int policy_count;
     dw_policy policy; /* its mode is modes[0] */
-    int64_t draft;    /* lossless: most tokens drafted at a time; -1: auto */
-    dw_when screen;   /* auto: not in compare, whose reports are exact */
+    dw_linear_way linear;
+    int64_t draft;  /* lossless: most tokens drafted at a time; -1: auto */
+    dw_when screen; /* auto: not in compare, whose reports are exact */
     dw_type key_type;
     dw_type value_type;
     dw_sampling sampling;
@@ -108,6 +109,9 @@ const char *dw_command_name(dw_command_id command);
 
 /* "dense", "condensate". */
 const char *dw_mode_name(dw_attention_mode mode);
+
+/* "replicated", "split", "auto". */
+const char *dw_linear_name(dw_linear_way way);
 
 /* Reads an integer with an optional suffix K (1024) or M (1024 * 1024) at *text, and moves *text behind it. 0 when there is
    none or it is too large. */

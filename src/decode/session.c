@@ -1,5 +1,6 @@
 #include "decode/session.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +31,7 @@ typedef struct {
     int64_t sparse; /* they attend by the plan, on rank 0 */
     int64_t plan;   /* its number */
     int64_t wanted; /* the last `wanted` rows' hidden states go to rank 0 */
+    int64_t shared; /* all ranks compute the linear layers of all rows */
     int32_t ids[INLINE_IDS];
 } command;
 
@@ -48,6 +50,8 @@ struct dw_session {
     int64_t positions;
     int32_t *ids;     /* [chunk] of the present pass */
     int64_t *start;   /* [ranks + 1] */
+    int is_split;     /* few rows are shared */
+    float *logits;    /* rank 0: where the wanted rows' go, in a pass of shared rows */
     float *collected; /* rank 0: [chunk][hidden stride] hidden states whose logits are wanted */
     char *fill_row;   /* one K and one V row in cache type */
     dw_omitted omitted;
@@ -80,7 +84,8 @@ static dw_status create_parts(dw_session *s, dw_error *err)
                                    .rank = s->transport->rank,
                                    .ranks = ranks};
     const int64_t share = (s->chunk + ranks - 1) / ranks;
-    const int64_t max_own = s->transport->rank == 0 && share < FEW_ROWS ? FEW_ROWS : share;
+    const int may_share = ranks > 1 && s->config.linear != DW_LINEAR_REPLICATED;
+    const int64_t max_own = (s->transport->rank == 0 || may_share) && share < FEW_ROWS ? FEW_ROWS : share;
     const int64_t max_rows = s->chunk > FEW_ROWS ? s->chunk : FEW_ROWS;
     DW_TRY(check_memory(s, &shape, err));
     DW_TRY(dw_attention_create(&s->attention, s->transport, s->pool, s->kernels, &shape, m->config.heads, max_rows,
@@ -91,11 +96,43 @@ static dw_status create_parts(dw_session *s, dw_error *err)
         dw_attention_use_drafting(s->attention, s->drafting);
     }
     DW_TRY(dw_forward_create(&s->forward, m, s->kernels, s->pool, s->attention, s->config.context, max_own, err));
+    if (may_share) DW_TRY(dw_forward_use_split(s->forward, s->transport, FEW_ROWS, err));
     DW_TRY(DW_ALLOC(&s->ids, max_rows, "session", err));
     DW_TRY(DW_ALLOC(&s->start, ranks + 1, "session", err));
     DW_TRY(DW_ALLOC(&s->fill_row, dw_shard_key_row_bytes(&shape) + dw_shard_value_row_bytes(&shape), "session", err));
     if (s->transport->rank != 0) return DW_OK;
     return DW_ALLOC(&s->collected, max_rows * dw_forward_hidden_stride(s->forward), "session", err);
+}
+
+/* Collective. Shared linear layers save all but a rank's share of their time, and cost four messages to everybody more a layer (what attention
+   returns, its projection, the inner activations, the output of the feed forward). */
+static dw_status choose_split(dw_session *s, dw_error *err)
+{
+    enum { RUNS = 10, MORE_MESSAGES = 4 };
+    const int ranks = s->transport->size;
+    const int64_t bytes = s->model->config.hidden * (int64_t)sizeof(float);
+    double layer, message = INFINITY;
+    int64_t choice;
+    float *row;
+    s->is_split = ranks > 1 && s->config.linear == DW_LINEAR_SPLIT;
+    if (ranks == 1 || s->config.linear != DW_LINEAR_AUTO) return DW_OK;
+    DW_TRY(DW_ALLOC(&row, s->model->config.hidden, "session", err)); /* a few hundred bytes: as good as certain on every rank */
+    for (int r = 0; r <= ranks; r++) s->start[r] = bytes / (int64_t)sizeof *row * r / ranks * (int64_t)sizeof *row;
+    layer = dw_forward_measure(s->forward);
+    for (int i = 0; i < RUNS; i++) {
+        const double start = dw_now();
+        const dw_status status = dw_all_gather(s->transport, row, s->start, err);
+        if (status != DW_OK) {
+            dw_free(row);
+            return status;
+        }
+        message = fmin(message, dw_now() - start);
+    }
+    dw_free(row);
+    choice = layer * (1 - 1.0 / ranks) > MORE_MESSAGES * message;
+    DW_TRY(dw_broadcast(s->transport, &choice, (int64_t)sizeof choice, err));
+    s->is_split = (int)choice;
+    return DW_OK;
 }
 
 dw_status dw_session_create(dw_session **out, const dw_model *model, dw_transport *transport, dw_pool *pool,
@@ -126,6 +163,7 @@ dw_status dw_session_create(dw_session **out, const dw_model *model, dw_transpor
         status = create_parts(s, err);
     }
     status = dw_agree(transport, status, err);
+    if (status == DW_OK) status = choose_split(s, err);
     if (status != DW_OK) {
         dw_session_destroy(s);
         return status;
@@ -154,7 +192,7 @@ static dw_rows deal_rows(const dw_session *s, const command *c)
     for (int r = 0; r <= ranks; r++) {
         s->start[r] = c->sparse || c->count <= FEW_ROWS ? (r == 0 ? 0 : c->count) : (c->count * r + ranks - 1) / ranks;
     }
-    return (dw_rows){c->first, c->count, s->start};
+    return (dw_rows){c->first, c->count, s->start, (int)c->shared};
 }
 
 /* Collective: rank 0 gets the hidden states of the last `wanted` rows into s->collected, in order. */
@@ -191,9 +229,9 @@ static dw_status run_rows(dw_session *s, const command *c, dw_error *err)
     dw_attention_use_plan(s->attention, c->plan);
     DW_TRY(dw_forward_rows(s->forward, &rows, s->transport->rank, s->ids, c->sparse ? DW_ATTEND_SPARSE : DW_ATTEND_DENSE,
                            c->wanted > 0, &s->omitted, err));
-    DW_TRY(collect_hidden(s, &rows, c->wanted, err));
     s->positions = c->first + c->count;
-    return DW_OK;
+    if (!c->shared) return collect_hidden(s, &rows, c->wanted, err);
+    return c->wanted > 0 ? dw_forward_shared_logits(s->forward, c->count, c->wanted, s->logits, err) : DW_OK;
 }
 
 /* The generator of dw_session_fill: number i of a stream is splitmix64(seed + i), its top 24 bits mapped to [-amplitude,
@@ -343,12 +381,11 @@ dw_status dw_session_append(dw_session *s, const int32_t *ids, int64_t count, in
         c.wanted = end - (count - wanted) < c.count ? end - (count - wanted) : c.count;
         if (c.wanted < 0) c.wanted = 0;
         memcpy(s->ids, ids + done, (size_t)c.count * sizeof *ids);
+        c.shared = s->is_split && c.count <= FEW_ROWS;
         if (c.count <= INLINE_IDS) memcpy(c.ids, s->ids, (size_t)c.count * sizeof *ids);
+        s->logits = c.wanted > 0 ? logits + (end - c.wanted - (count - wanted)) * s->model->vocabulary : NULL;
         DW_TRY(order(s, &c, NULL, NULL, err));
-        if (c.wanted > 0) {
-            float *to = logits + (end - c.wanted - (count - wanted)) * s->model->vocabulary;
-            DW_TRY(dw_forward_logits(s->forward, s->collected, c.wanted, to, err));
-        }
+        if (c.wanted > 0 && !c.shared) DW_TRY(dw_forward_logits(s->forward, s->collected, c.wanted, s->logits, err));
         done = end;
     }
     return DW_OK;
@@ -356,7 +393,7 @@ dw_status dw_session_append(dw_session *s, const int32_t *ids, int64_t count, in
 
 dw_status dw_session_draft(dw_session *s, int32_t id, int64_t ahead, float *logits, dw_error *err)
 {
-    const dw_rows rows = {s->positions + ahead, 1, s->start};
+    const dw_rows rows = {s->positions + ahead, 1, s->start, 0};
     if (rows.first >= s->config.context) {
         return dw_fail(err, DW_USAGE, "the context is full: position %lld can not be drafted", (long long)rows.first);
     }
@@ -416,6 +453,11 @@ dw_status dw_session_traffic(dw_session *s, dw_traffic *traffic, dw_error *err)
 {
     command c = {.kind = COUNT_TRAFFIC};
     return order(s, &c, traffic, NULL, err);
+}
+
+int dw_session_is_split(const dw_session *s)
+{
+    return s->is_split;
 }
 
 int64_t dw_session_positions(const dw_session *s)

@@ -9,6 +9,10 @@
 #include "model/model.h"
 #include "mpi/transport.h"
 
+/* Who computes the linear layers of decoded (and verified) rows: the coordinator, or all ranks, each a share of the outputs; never changes a bit of
+   the result. Auto: all ranks where they gain more time than the messages cost, measured when the session is created. */
+typedef enum { DW_LINEAR_REPLICATED, DW_LINEAR_SPLIT, DW_LINEAR_AUTO } dw_linear_way;
+
 typedef struct {
     int64_t context;             /* most positions the cache can hold */
     dw_type key_type;            /* DW_F32, DW_F16, DW_BF16 */
@@ -17,7 +21,8 @@ typedef struct {
     int has_screen;              /* of that policy: always, or never */
     const dw_policy_plan *plans; /* [plan_count] for sparse rows, the first until dw_session_use_plan; borrowed */
     int64_t plan_count;
-    int can_draft;     /* dw_session_draft and dw_session_refresh will be called */
+    int can_draft; /* dw_session_draft and dw_session_refresh will be called */
+    dw_linear_way linear;
     int ranks_on_host; /* ranks that share this host's memory; 0: one */
     int64_t chunk;     /* rows of one prefill pass; never changes a bit of the result. 0: default */
 } dw_session_config;
@@ -82,6 +87,7 @@ dw_status dw_session_truncate(dw_session *session, int64_t positions, dw_error *
 dw_status dw_session_finish(dw_session *session, dw_rank_memory *memory, dw_traffic *traffic, dw_error *err);
 
 /* Coordinator, local. */
+int dw_session_is_split(const dw_session *session); /* all ranks compute the linear layers of decoded rows */
 int64_t dw_session_positions(const dw_session *session);
 void dw_session_times(const dw_session *session, dw_times *times);       /* since creation */
 void dw_session_omitted(const dw_session *session, dw_omitted *omitted); /* since creation */
