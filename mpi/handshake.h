@@ -7,7 +7,7 @@
 #include "mpi/transport.h"
 
 enum {
-    DW_PROTOCOL = 1, /* raised whenever ranks of two versions would not understand each other's messages */
+    DW_PROTOCOL = 2, /* raised whenever ranks of two versions would not understand each other's messages */
     DW_MAX_FACTS = 24
 };
 

@@ -105,30 +105,24 @@ static dw_status create_parts(dw_session *s, dw_error *err)
 }
 
 /* Collective. Shared linear layers save all but a rank's share of their time, and cost four messages to everybody more a layer (what attention
-   returns, its projection, the inner activations, the output of the feed forward). */
+   returns, its projection, the inner activations, the output of the feed forward). A K and V row stands for such a message. */
 static dw_status choose_split(dw_session *s, dw_error *err)
 {
     enum { RUNS = 10, MORE_MESSAGES = 4 };
+    const dw_shard_config *shape = dw_shard_shape(dw_attention_shard(s->attention));
+    const int64_t bytes = dw_shard_key_row_bytes(shape) + dw_shard_value_row_bytes(shape);
     const int ranks = s->transport->size;
-    const int64_t bytes = s->model->config.hidden * (int64_t)sizeof(float);
     double layer, message = INFINITY;
     int64_t choice;
-    float *row;
     s->is_split = ranks > 1 && s->config.linear == DW_LINEAR_SPLIT;
     if (ranks == 1 || s->config.linear != DW_LINEAR_AUTO) return DW_OK;
-    DW_TRY(DW_ALLOC(&row, s->model->config.hidden, "session", err)); /* a few hundred bytes: as good as certain on every rank */
-    for (int r = 0; r <= ranks; r++) s->start[r] = bytes / (int64_t)sizeof *row * r / ranks * (int64_t)sizeof *row;
+    for (int r = 0; r <= ranks; r++) s->start[r] = bytes * r / ranks;
     layer = dw_forward_measure(s->forward);
     for (int i = 0; i < RUNS; i++) {
         const double start = dw_now();
-        const dw_status status = dw_all_gather(s->transport, row, s->start, err);
-        if (status != DW_OK) {
-            dw_free(row);
-            return status;
-        }
+        DW_TRY(dw_all_gather(s->transport, s->fill_row, s->start, err));
         message = fmin(message, dw_now() - start);
     }
-    dw_free(row);
     choice = layer * (1 - 1.0 / ranks) > MORE_MESSAGES * message;
     DW_TRY(dw_broadcast(s->transport, &choice, (int64_t)sizeof choice, err));
     s->is_split = (int)choice;
