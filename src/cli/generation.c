@@ -72,8 +72,8 @@ static json_t *traffic_json(const dw_rank *rank, const dw_generation *done)
 {
     const double tokens = (double)done->decoded;
     const double round = 2.0 * (rank->transport->size - 1);
-    return json_pack("{s:f, s:f}", "bytes_per_token", per((double)done->traffic.bytes_sent, tokens), "rounds_per_token",
-                     per((double)done->traffic.messages_sent, tokens * round));
+    return json_pack("{s:f, s:f, s:s}", "bytes_per_token", per((double)done->traffic.bytes_sent, tokens), "rounds_per_token",
+                     per((double)done->traffic.messages_sent, tokens * round), "linear", linear_way(done));
 }
 
 dw_status dw_generation_json(const dw_rank *rank, const dw_generation *done, dw_error *err)
@@ -81,9 +81,9 @@ dw_status dw_generation_json(const dw_rank *rank, const dw_generation *done, dw_
     const char *path = rank->model->checkpoint->path;
     json_t *text = done->text == NULL ? json_null() : json_stringn(done->text, (size_t)done->text_length);
     return dw_print_json(
-        json_pack("{s:s, s:o, s:s, s:i, s:i, s:s, s:I, s:i, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "dewpoint", DW_VERSION,
-                  "model", dw_json_text(path, (int64_t)strlen(path)), "family", rank->model->config.family->name, "ranks",
-                  rank->transport->size, "threads", dw_pool_threads(rank->pool), "linear", linear_way(done), "prompt_tokens",
+        json_pack("{s:s, s:o, s:s, s:i, s:i, s:I, s:i, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "dewpoint", DW_VERSION, "model",
+                  dw_json_text(path, (int64_t)strlen(path)), "family", rank->model->config.family->name, "ranks",
+                  rank->transport->size, "threads", dw_pool_threads(rank->pool), "prompt_tokens",
                   (json_int_t)done->prompt_tokens, "restored_tokens", 0, "tokens", tokens_json(done), "text", text,
                   "stop_reason", done->stop_reason, "attention", attention_json(rank, done), "timings",
                   timings_json(rank, done), "memory", memory_json(rank, done->memory), "traffic", traffic_json(rank, done)),

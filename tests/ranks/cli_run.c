@@ -83,7 +83,7 @@ Test(cli_run, the_json_of_generate_has_the_shape_of_the_design)
     HAS_KEYS(json_object_get(o, "timings"), "load", "prefill", "decode", "tokens_per_second", "per_token");
     HAS_KEYS(json_object_get(json_object_get(o, "timings"), "per_token"), "linear", "score", "reduce", "attend", "wait");
     HAS_KEYS(json_array_get(memory, 1), "rank", "host", "weights", "kv", "screen", "buffers", "peak_rss");
-    HAS_KEYS(json_object_get(o, "traffic"), "bytes_per_token", "rounds_per_token");
+    HAS_KEYS(json_object_get(o, "traffic"), "bytes_per_token", "rounds_per_token", "linear");
     cr_assert_str_eq(text_of(o, "family"), "llama");
     cr_assert(integer(o, "ranks") == 2 && integer(o, "threads") == 1 && integer(o, "restored_tokens") == 0);
     cr_assert_eq(json_array_size(json_object_get(o, "tokens")), 5);
@@ -479,8 +479,8 @@ Test(cli_run, the_benches_measure_every_depth_and_mode)
     json_t *results = json_object_get(decode, "results");
     json_t *sparse = json_array_get(results, 1);
     HAS_KEYS(decode, "machine", "results");
-    HAS_KEYS(sparse, "depth", "rows", "mode", "ranks", "threads", "tokens_per_second", "seconds_per_token", "linear", "score",
-             "reduce", "attend", "wait", "kv_bytes_read", "read_bandwidth", "bandwidth_share");
+    HAS_KEYS(sparse, "depth", "rows", "tokens_per_pass", "mode", "ranks", "threads", "tokens_per_second", "seconds_per_token",
+             "linear", "score", "reduce", "attend", "wait", "kv_bytes_read", "read_bandwidth", "bandwidth_share");
     cr_assert_eq(json_array_size(results), 2);
     cr_assert_str_eq(text_of(json_array_get(results, 0), "mode"), "dense");
     cr_assert_str_eq(text_of(sparse, "mode"), "condensate");

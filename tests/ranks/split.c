@@ -101,7 +101,7 @@ Test(split, the_program_gives_the_same_tokens_on_mpi_ranks)
                                                                NULL});
         json_t *answer = json_loads(r.out, 0, NULL);
         cr_assert(r.status == 0 && answer != NULL, "%s", r.err);
-        cr_assert_str_eq(json_string_value(json_object_get(answer, "linear")), ways[i]);
+        cr_assert_str_eq(json_string_value(json_object_get(json_object_get(answer, "traffic"), "linear")), ways[i]);
         tokens[i] = json_deep_copy(json_object_get(answer, "tokens"));
         cr_assert_eq(json_array_size(tokens[i]), 40);
         json_decref(answer);

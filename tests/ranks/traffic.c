@@ -13,6 +13,7 @@ enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, G = HEADS / KV_HEADS, D = 16, COUNT 
 typedef struct {
     const dw_model *model;
     const dw_policy_plan *plan;
+    dw_linear_way linear;
     dw_traffic row; /* of all ranks, without the question for it */
 } run;
 
@@ -36,7 +37,7 @@ static dw_status run_rank(dw_transport *t, void *context, dw_error *err)
 {
     run *r = context;
     const dw_session_config config = {
-        .context = COUNT + 2, .key_type = DW_F16, .value_type = DW_F16, .plans = r->plan, .plan_count = 1};
+        .context = COUNT + 2, .key_type = DW_F16, .value_type = DW_F16, .plans = r->plan, .plan_count = 1, .linear = r->linear};
     dw_session *session = NULL;
     dw_pool *pool = NULL;
     dw_status status;
@@ -51,10 +52,10 @@ end:
     return status;
 }
 
-static dw_traffic row_of(const dw_policy_plan *plan, int ranks)
+static dw_traffic row_of(const dw_policy_plan *plan, int ranks, dw_linear_way linear)
 {
     const char *path = fixture_path("model.gguf");
-    run r = {.plan = plan};
+    run r = {.plan = plan, .linear = linear};
     dw_model *model;
     dw_error err;
     fixture_model(path, &(fixture_spec){0});
@@ -65,7 +66,7 @@ static dw_traffic row_of(const dw_policy_plan *plan, int ranks)
     return r.row;
 }
 
-enum { COMMAND = 8 * 6 + 4 * 18 }; /* the command before a pass: six numbers, 18 ids */
+enum { COMMAND = 8 * 7 + 4 * 18 }; /* the command before a pass: seven numbers, 18 ids */
 
 static int64_t round_up(int64_t bytes)
 {
@@ -96,7 +97,7 @@ static dw_policy_plan plan_of(dw_policy *policy)
 
 static void expect(const dw_policy_plan *plan, int ranks, int64_t rounds, int64_t bytes_of_layer, const char *what)
 {
-    const dw_traffic row = row_of(plan, ranks);
+    const dw_traffic row = row_of(plan, ranks, DW_LINEAR_REPLICATED);
     cr_assert_eq(row.messages_sent, (ranks - 1) * (1 + LAYERS * rounds), "%s on %d ranks: %lld messages", what, ranks,
                  (long long)row.messages_sent);
     cr_assert_eq(row.bytes_sent, (ranks - 1) * COMMAND + LAYERS * bytes_of_layer, "%s on %d ranks: %lld bytes, not %lld", what,
@@ -112,6 +113,24 @@ Test(traffic, dense_and_mass_send_what_the_formulas_say)
         const dw_policy_plan plans[] = {plan_of(&dense), plan_of(&mass)};
         expect(&plans[0], ranks, 2, (ranks - 1) * (gathered_row() + partial_sums()), "dense");
         expect(&plans[1], ranks, 4, (ranks - 1) * (gathered_row() + histograms + 8 * HEADS + partial_sums()), "mass");
+    }
+}
+
+/* Linear layers that all ranks share: four all-gathers by a ring, and what attention returns, a layer; in the end the logits of the others. */
+Test(traffic, shared_linear_layers_send_what_the_formula_says)
+{
+    enum { HIDDEN = 64, INNER = 96, VOCABULARY = 320 };
+    dw_policy dense = {DW_DENSE};
+    const dw_policy_plan plan = plan_of(&dense);
+    for (int ranks = 2; ranks <= 5; ranks++) {
+        const dw_traffic row = row_of(&plan, ranks, DW_LINEAR_SPLIT);
+        const int64_t others = ranks - 1;
+        const int64_t gathers = 4 * ((HEADS + 2 * KV_HEADS) * D + HIDDEN + INNER + HIDDEN);
+        const int64_t logits = 4 * (VOCABULARY - VOCABULARY / 8 / ranks * 8);
+        const int64_t bytes = others * COMMAND + LAYERS * others * (gathers + partial_sums() + 4 * HEADS * D) + logits;
+        cr_assert_eq(row.messages_sent, others * (2 + LAYERS * (2 + 4 * ranks)), "%lld", (long long)row.messages_sent);
+        cr_assert_eq(row.bytes_sent, bytes, "%d ranks: %lld bytes, not %lld", ranks, (long long)row.bytes_sent,
+                     (long long)bytes);
     }
 }
 
@@ -133,7 +152,7 @@ Test(traffic, best_keys_send_at_most_what_the_formula_says)
 {
     dw_policy best = {DW_CONDENSATE, 0, 1, 8};
     const dw_policy_plan plan = plan_of(&best);
-    const dw_traffic row = row_of(&plan, 2);
+    const dw_traffic row = row_of(&plan, 2, DW_LINEAR_REPLICATED);
     const int64_t fixed = COMMAND + LAYERS * gathered_row();
     cr_assert_eq(row.messages_sent, 1 + LAYERS * 2);
     cr_assert_geq(row.bytes_sent, fixed + LAYERS * proposal(1, 8 * G, 8));
@@ -147,7 +166,7 @@ Test(traffic, a_pillar_sends_its_selection_round)
     dw_policy_plan plan = plan_of(&best);
     dw_traffic row;
     plan.pillar = 2;
-    row = row_of(&plan, 2);
+    row = row_of(&plan, 2, DW_LINEAR_REPLICATED);
     cr_assert_eq(row.messages_sent, 1 + 3 + 2);
     cr_assert_leq(row.bytes_sent, COMMAND + LAYERS * (gathered_row() + proposal(1, 8 * G, 8 * G + 1)) + 8 * HEADS * (1 + 8));
 }
