@@ -342,8 +342,9 @@ dw_status dw_drafting_refresh(dw_drafting *d, dw_pos first, dw_pos positions, dw
 
 int dw_drafting_can_refresh(const dw_drafting *d, dw_pos first, dw_pos positions)
 {
-    for (dw_pos p = dw_larger(first, d->kept_first); p < positions; p++) {
+    const dw_pos from = dw_larger(first, d->kept_first);
+    for (dw_pos p = from; p < positions; p++) {
         if (d->kept_at[p % KEPT_ROWS] != p) return 0;
     }
-    return first < positions;
+    return from < positions; /* else the rows that are kept have been truncated */
 }
