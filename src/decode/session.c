@@ -114,7 +114,7 @@ static dw_status choose_split(dw_session *s, dw_error *err)
     double layer, start = 0;
     int64_t choice;
     s->is_split = ranks > 1 && s->config.linear == DW_LINEAR_SPLIT;
-    if (ranks == 1 || s->config.linear != DW_LINEAR_AUTO) return DW_OK;
+    if (ranks <= 1 || s->config.linear != DW_LINEAR_AUTO) return DW_OK;
     for (int r = 0; r <= ranks; r++) s->start[r] = bytes * r / ranks;
     layer = dw_forward_measure(s->forward);
     for (int i = 0; i <= RUNS; i++) {
