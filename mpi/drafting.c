@@ -316,9 +316,10 @@ static void freeze_tails(dw_drafting *d, dw_pos position)
         const dw_held_positions held = {d->positions + list * d->keys, d->counts + list, d->keys};
         const float *q = kept_query(d, l, position);
         const float *log_z = d->kept_log_z + place * d->heads;
-        if (older.first <= older.last) dw_mean_key_find(d->mean_key, d->shard, l, older, q, log_z, &held, d->tail_key);
+        const int has_older = older.first <= older.last;
+        if (has_older) dw_mean_key_find(d->mean_key, d->shard, l, older, q, log_z, &held, d->tail_key);
         dw_draft_cache_freeze(d->cache, l, visible, q, d->value_exponent[l],
-                              d->kept_out + place * d->heads * d->config.head_dim, log_z, d->tail_key);
+                              d->kept_out + place * d->heads * d->config.head_dim, log_z, has_older ? d->tail_key : NULL);
     }
 }
 

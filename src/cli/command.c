@@ -45,9 +45,8 @@ int dw_drafts_by_model(const dw_rank *rank)
     const dw_options *options = rank->options;
     int is_lossless = 0;
     for (int i = 0; i < options->mode_count; i++) is_lossless |= dw_is_lossless(options, i);
-    if (!is_lossless || options->command != DW_COMMAND_GENERATE || options->draft >= 0) {
-        return is_lossless && options->draft != 0;
-    }
+    if (!is_lossless || options->command != DW_COMMAND_GENERATE) return is_lossless;
+    if (options->draft >= 0) return options->draft > 0;
     return rank->ranks_on_host < rank->transport->size;
 }
 

@@ -154,3 +154,14 @@ Test(cli_bench, lossless_passes_accept_the_share_of_drafts_that_is_asked_for)
         json_decref(answer);
     }
 }
+
+Test(cli_bench, lossless_without_drafts_is_one_row_a_pass)
+{
+    const char *m = fixture_path("model.gguf");
+    json_t *answer;
+    fixture_model(m, &(fixture_spec){.seed = 1});
+    answer = DEWPOINT_JSON("bench", "decode", "-m", m, "--depths", "100", "--attention", "lossless", "--draft", "0", "--repeat",
+                           "1", "--json");
+    cr_assert_eq(number(json_array_get(json_object_get(answer, "results"), 0), "tokens_per_pass"), 1);
+    json_decref(answer);
+}
