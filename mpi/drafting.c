@@ -154,9 +154,9 @@ void dw_drafting_keep(dw_drafting *d, int64_t layer, dw_pos first, int64_t count
     const int64_t key_row_bytes = dw_shard_key_row_bytes(&d->config);
     const int64_t last_rows = dw_smaller(count, KEPT_ROWS);
     d->kept_first = first + count - last_rows;
-    for (int64_t t = count - last_rows; has_q && t < count; t++) {
-        memcpy(kept_query(d, layer, first + t), rows + t * stride, (size_t)q_bytes);
-        if (d->cache != NULL) d->kept_at[(first + t) % KEPT_ROWS] = -1;
+    for (int64_t t = count - last_rows; t < count; t++) {
+        if (has_q) memcpy(kept_query(d, layer, first + t), rows + t * stride, (size_t)q_bytes);
+        if (d->cache != NULL) d->kept_at[(first + t) % KEPT_ROWS] = -1; /* until the output comes, in the last layer too */
     }
     for (int64_t t = dw_larger(0, count - DW_DRAFT_RECENT); d->cache != NULL && t < count; t++) {
         const char *key = rows + t * stride + q_bytes;
