@@ -191,7 +191,8 @@ Test(sampler, draws_are_those_of_the_definition)
         for (int i = 0; i < MANY; i++) logits[i] = spreads[t / 4] * sinf((float)(i * i % 1009));
         for (int position = 0; position < 60; position++) {
             const int32_t id = dw_sample(sampler, logits, position);
-            cr_assert_eq(id, defined_draw(logits, MANY, temperature, (uint64_t)t, position), "case %d, position %d", t, position);
+            cr_assert_eq(id, defined_draw(logits, MANY, temperature, (uint64_t)t, position), "case %d, position %d", t,
+                         position);
             others += id != dw_greedy(logits, MANY);
         }
         dw_sampler_destroy(sampler);
