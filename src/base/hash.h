@@ -24,4 +24,15 @@ static inline uint64_t dw_hash(uint64_t hash, const void *data, int64_t bytes)
     return hash ^ hash >> 32;
 }
 
+/* The finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): every bit of z reaches every bit. Its
+   generator mixes a state that grows by DW_GOLDEN. */
+#define DW_GOLDEN 0x9E3779B97F4A7C15u
+
+static inline uint64_t dw_mix(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
 #endif

@@ -11,7 +11,7 @@
 #include "cli/report.h"
 #include "kernels/types.h"
 
-enum { DECODE_STEPS = 8, PREFILL_ROWS = 512, DRAFT_ROOM = 2048 /* positions that lossless decoding may take */ };
+enum { DECODE_STEPS = 8, PREFILL_ROWS = 512, DRAFT_ROOM = 2048 /* positions that a measurement may take */ };
 
 static const double least_seconds = 1.0; /* of one measurement */
 
@@ -105,77 +105,82 @@ static void add_times(dw_times *sum, const dw_times *t, double weight)
     sum->wait += t->wait * weight;
 }
 
+/* Passes that are measured together. */
+typedef struct {
+    int64_t passes;
+    int64_t tokens;
+    double clock;
+    dw_times times;
+} batch;
+
+/* From here on it is measured. */
+static void begin(const bench *b, batch *m)
+{
+    m->passes = m->tokens = 0;
+    dw_session_times(b->session, &m->times);
+    m->clock = dw_now();
+}
+
+static void end(const bench *b, batch *m)
+{
+    dw_times now;
+    m->clock = dw_now() - m->clock;
+    dw_session_times(b->session, &now);
+    m->times = dw_times_since(&m->times, &now);
+}
+
 /* Some passes at one depth. */
-static dw_status run_steps(bench *b, const result *what, int64_t *passes, int64_t *tokens, dw_error *err)
+static dw_status run_rows(bench *b, const result *what, batch *m, dw_error *err)
 {
     const int64_t sparse = dw_plan_is_dense(plan_of(b, what->choice)) ? 0 : what->rows;
-    *tokens = what->rows * steps_of(what);
-    *passes = steps_of(what);
-    for (int64_t i = 0; i < *passes; i++) {
+    begin(b, m);
+    for (; m->passes < steps_of(what); m->passes++) {
         DW_TRY(dw_session_append(b->session, b->ids, what->rows, sparse, b->logits, 1, err));
     }
+    m->tokens = what->rows * m->passes;
+    end(b, m);
     return DW_OK;
 }
 
 /* Lossless passes; before them two that choose the first support, which are not counted. */
-static dw_status run_drafts(bench *b, const result *what, int64_t *passes, int64_t *tokens, double *clock, dw_times *start,
-                            dw_error *err)
+static dw_status run_drafts(bench *b, const result *what, batch *m, dw_error *err)
 {
+    enum { UNCOUNTED = 2 };
     dw_bench_drafts drafts;
-    const int64_t end = what->depth + DRAFT_ROOM - DW_MAX_ROWS;
     dw_status status = dw_bench_drafts_create(&drafts, b->session, b->rank, what->depth + DRAFT_ROOM, what->rows - 1, err);
-    *passes = -2;
-    while (status == DW_OK && *passes < DW_BENCH_PASSES && dw_session_positions(b->session) < end) {
-        if (*passes == 0) {
-            dw_session_times(b->session, start);
-            *clock = dw_now();
-        }
-        if (*passes <= 0) *tokens = 0;
-        status = dw_bench_drafts_pass(&drafts, tokens, err);
-        ++*passes;
+    for (int i = 0; i < UNCOUNTED + DW_BENCH_PASSES && status == DW_OK; i++) {
+        if (i <= UNCOUNTED) begin(b, m);
+        status = dw_bench_drafts_pass(&drafts, &m->tokens, err);
+        m->passes++;
     }
     dw_bench_drafts_free(&drafts);
+    if (status == DW_OK) end(b, m);
     return status;
-}
-
-static dw_status run_batch(bench *b, const result *what, int64_t *passes, int64_t *tokens, double *clock, dw_times *start,
-                           dw_error *err)
-{
-    if (dw_is_lossless(b->rank->options, what->choice)) return run_drafts(b, what, passes, tokens, clock, start, err);
-    dw_session_times(b->session, start);
-    *clock = dw_now();
-    return run_steps(b, what, passes, tokens, err);
 }
 
 /* Passes at one depth until they have taken `least` seconds; then the cache ends at the depth again. *out: per token. */
 static dw_status measure_once(bench *b, const result *what, double least, result *out, dw_error *err)
 {
-    double seconds = 0;
-    int64_t all_passes = 0;
-    int64_t all_tokens = 0;
-    dw_times sum = {0};
+    const int is_lossless = dw_is_lossless(b->rank->options, what->choice);
+    batch all = {0};
     dw_omitted before, after;
     dw_session_omitted(b->session, &before);
     *out = *what;
     do {
-        dw_times start, end, batch;
-        int64_t passes, tokens;
-        double clock;
-        DW_TRY(run_batch(b, what, &passes, &tokens, &clock, &start, err));
-        seconds += dw_now() - clock;
-        dw_session_times(b->session, &end);
-        batch = dw_times_since(&start, &end);
-        add_times(&sum, &batch, 1);
-        all_passes += passes;
-        all_tokens += tokens;
+        batch m = {0};
+        DW_TRY(is_lossless ? run_drafts(b, what, &m, err) : run_rows(b, what, &m, err));
+        all.clock += m.clock;
+        all.passes += m.passes;
+        all.tokens += m.tokens;
+        add_times(&all.times, &m.times, 1);
         DW_TRY(dw_session_truncate(b->session, what->depth, err));
-    } while (seconds < least);
+    } while (all.clock < least);
     dw_session_omitted(b->session, &after);
-    out->tokens = (double)all_tokens / (double)all_passes;
-    out->kv_bytes = kv_bytes(b, out, &before, &after, all_tokens);
-    out->seconds = seconds / (double)all_tokens;
+    out->tokens = (double)all.tokens / (double)all.passes;
+    out->kv_bytes = kv_bytes(b, out, &before, &after, all.tokens);
+    out->seconds = all.clock / (double)all.tokens;
     out->times = (dw_times){0};
-    add_times(&out->times, &sum, 1 / (double)all_tokens);
+    add_times(&out->times, &all.times, 1 / (double)all.tokens);
     return DW_OK;
 }
 

@@ -6,7 +6,7 @@
 #include "cli/command.h"
 #include "decode/drafters.h"
 
-enum { DW_BENCH_PASSES = 8 }; /* measured at least */
+enum { DW_BENCH_PASSES = 8 }; /* measured together */
 
 typedef struct {
     dw_session *session;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/memory.h"
 #include "cli/command.h"
 #include "cli/generation.h"
@@ -53,12 +54,7 @@ static uint64_t hash_of(uint64_t seed, int64_t length, double depth, int64_t nee
 {
     const uint64_t words[] = {seed, (uint64_t)length, (uint64_t)(depth * 1000), (uint64_t)needle};
     uint64_t z = 0;
-    for (int i = 0; i < 4; i++) {
-        z += words[i] + 0x9E3779B97F4A7C15u;
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-        z ^= z >> 31;
-    }
+    for (int i = 0; i < 4; i++) z = dw_mix(z + words[i] + DW_GOLDEN);
     return z;
 }
 

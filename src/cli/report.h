@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "decode/session.h"
 
-/* "dewpoint: PREFIXMESSAGE" as one line on stderr in one write; control characters are escaped. */
+/* Local. "dewpoint: PREFIXMESSAGE" as one line on stderr in one write; control characters are escaped. prefix: "", or "rank R on HOST: ". */
 void dw_report_error(const char *prefix, const char *message);
 
 /* Lets jansson allocate through base/memory.h. Before any other use of it. */

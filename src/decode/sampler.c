@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/precise.h"
 
@@ -121,13 +122,9 @@ static int64_t cut(dw_sampler *sampler, const float *logits)
     return limit;
 }
 
-/* One round of mixing: the splitmix64 finaliser. */
-static uint64_t mix(uint64_t z, uint64_t part)
+static uint64_t mix(uint64_t state, uint64_t part)
 {
-    z += part + 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    return dw_mix(state + part + DW_GOLDEN);
 }
 
 /* A number in (0, 1): 52 bits of three rounds, which mix in seed, position and id in turn; state: after the first two. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "cache/shard.h"
 #include "model/forward.h"
@@ -231,10 +232,7 @@ static dw_status run_rows(dw_session *s, const command *c, dw_error *err)
    amplitude). */
 static float fill_number(uint64_t seed, uint64_t i, float amplitude)
 {
-    uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    z = z ^ (z >> 31);
+    const uint64_t z = dw_mix(seed + (i + 1) * DW_GOLDEN);
     return (float)((int32_t)(z >> 40) - (1 << 23)) * (amplitude / 8388608.0f);
 }
 

@@ -39,10 +39,7 @@ typedef int64_t slot(const dw_kernels *k, const bench *b, dw_type type, float *o
 
 static uint64_t next_bits(uint64_t *state)
 {
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    return dw_mix(*state += DW_GOLDEN);
 }
 
 /* -1..1, multiples of 2^-23. */

@@ -71,8 +71,9 @@ static dw_status count_passes(task *t, dw_session *session, int32_t *ids, dw_err
     return status;
 }
 
-static dw_status coordinate(task *t, dw_session *session, dw_error *err)
+static dw_status coordinate(void *context, dw_session *session, dw_error *err)
 {
+    task *t = context;
     static int32_t ids[CONTEXT + 1];
     prompt_random(ids, PROMPT + 1, VOCABULARY);
     DW_TRY(dw_session_append(session, ids, PROMPT, 0, NULL, 0, err));
@@ -89,18 +90,7 @@ static dw_status run_rank(dw_transport *transport, void *context, dw_error *err)
                                       .policy = t->policy,
                                       .has_screen = t->policy.mode == DW_CONDENSATE,
                                       .can_draft = t->is_lossless};
-    dw_session *session = NULL;
-    dw_pool *pool = NULL;
-    dw_status status;
-    dw_set_float_state();
-    DW_TRY_GOTO(status, dw_pool_create(&pool, 2, 0, err), end);
-    DW_TRY_GOTO(status, dw_session_create(&session, t->model, transport, pool, dw_kernels_best(), &config, err), end);
-    status = transport->rank == 0 ? coordinate(t, session, err) : dw_session_serve(session, err);
-end:
-    if (status != DW_OK) transport->ops->abort(transport, status);
-    dw_session_destroy(session);
-    dw_pool_destroy(pool);
-    return status;
+    return session_on_rank(transport, t->model, 2, NULL, &config, coordinate, t, err);
 }
 
 Test(allocations, decoding_allocates_nothing)

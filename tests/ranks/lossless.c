@@ -103,8 +103,9 @@ static dw_status generate(task *t, dw_session *session, dw_sampler *sampler, dw_
     return dw_session_finish(session, NULL, NULL, err);
 }
 
-static dw_status coordinate(task *t, dw_session *session, dw_error *err)
+static dw_status coordinate(void *context, dw_session *session, dw_error *err)
 {
+    task *t = context;
     dw_sampler *sampler = NULL;
     dw_drafts drafts = {0};
     float *logits = NULL;
@@ -130,18 +131,7 @@ static dw_status run_rank(dw_transport *transport, void *context, dw_error *err)
                                       .key_type = DW_F16,
                                       .value_type = DW_F16,
                                       .can_draft = t->kind == MODEL};
-    dw_session *session = NULL;
-    dw_pool *pool = NULL;
-    dw_status status;
-    dw_set_float_state();
-    DW_TRY_GOTO(status, dw_pool_create(&pool, t->threads, 0, err), end);
-    DW_TRY_GOTO(status, dw_session_create(&session, t->model, transport, pool, dw_kernels_best(), &config, err), end);
-    status = transport->rank == 0 ? coordinate(t, session, err) : dw_session_serve(session, err);
-end:
-    if (status != DW_OK) transport->ops->abort(transport, status);
-    dw_session_destroy(session);
-    dw_pool_destroy(pool);
-    return status;
+    return session_on_rank(transport, t->model, t->threads, NULL, &config, coordinate, t, err);
 }
 
 static void run(task *t)

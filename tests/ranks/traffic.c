@@ -17,8 +17,9 @@ typedef struct {
     dw_traffic row; /* of all ranks, without the question for it */
 } run;
 
-static dw_status coordinate(dw_session *session, run *r, dw_error *err)
+static dw_status coordinate(void *context, dw_session *session, dw_error *err)
 {
+    run *r = context;
     static int32_t prompt[COUNT];
     static float logits[4096];
     dw_traffic before, idle, after;
@@ -38,18 +39,7 @@ static dw_status run_rank(dw_transport *t, void *context, dw_error *err)
     run *r = context;
     const dw_session_config config = {
         .context = COUNT + 2, .key_type = DW_F16, .value_type = DW_F16, .plans = r->plan, .plan_count = 1, .linear = r->linear};
-    dw_session *session = NULL;
-    dw_pool *pool = NULL;
-    dw_status status;
-    dw_set_float_state();
-    DW_TRY_GOTO(status, dw_pool_create(&pool, 1, 0, err), end);
-    DW_TRY_GOTO(status, dw_session_create(&session, r->model, t, pool, dw_kernels_best(), &config, err), end);
-    status = t->rank == 0 ? coordinate(session, r, err) : dw_session_serve(session, err);
-end:
-    if (status != DW_OK) t->ops->abort(t, status);
-    dw_session_destroy(session);
-    dw_pool_destroy(pool);
-    return status;
+    return session_on_rank(t, r->model, 1, NULL, &config, coordinate, r, err);
 }
 
 static dw_traffic row_of(const dw_policy_plan *plan, int ranks, dw_linear_way linear)

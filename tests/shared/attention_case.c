@@ -10,13 +10,7 @@
 #include "attention/sparse.h"
 #include "attention/tail.h"
 #include "base/memory.h"
-
-#define MUST(call)                                                                                                             \
-    do {                                                                                                                       \
-        dw_error must_err = {0};                                                                                               \
-        dw_error *err = &must_err;                                                                                             \
-        cr_assert((call) == DW_OK, "%s", must_err.message);                                                                    \
-    } while (0)
+#include "tests/shared/must.h"
 
 static uint32_t mixed_bits(uint64_t seed, uint64_t i)
 {

@@ -60,8 +60,9 @@ static const dw_kernels *kernels_of(const session_setup *setup, int rank)
 }
 
 /* Coordinator: the prompt in one call, then token by token. */
-static dw_status decode(const run *r, dw_session *session, dw_error *err)
+static dw_status decode(void *context, dw_session *session, dw_error *err)
 {
+    const run *r = context;
     const session_task *task = r->task;
     session_outcome *out = r->out;
     float *next = out->logits + (task->wanted - 1) * out->vocabulary;
@@ -77,24 +78,34 @@ static dw_status decode(const run *r, dw_session *session, dw_error *err)
     return dw_session_finish(session, NULL, NULL, err);
 }
 
-static dw_status run_rank(dw_transport *t, void *context, dw_error *err)
+dw_status session_on_rank(dw_transport *t, const dw_model *model, int threads, const dw_kernels *kernels,
+                          const dw_session_config *config, session_body *coordinate, void *context, dw_error *err)
 {
-    const run *r = context;
-    const int threads = r->setup->threads > 0 ? r->setup->threads : 1 + t->rank % 3;
-    const dw_kernels *kernels = kernels_of(r->setup, t->rank);
+    const dw_kernels *chosen = kernels != NULL ? kernels : dw_kernels_best();
     dw_session *session = NULL;
     dw_pool *pool = NULL;
     dw_status status;
     dw_set_float_state();
-    DW_TRY_GOTO(status, kernels != NULL ? DW_OK : dw_fail(err, DW_RUNTIME, "this CPU has no %s", r->setup->isa), end);
     DW_TRY_GOTO(status, dw_pool_create(&pool, threads, 0, err), end);
-    DW_TRY_GOTO(status, dw_session_create(&session, r->task->model, t, pool, kernels, &r->config, err), end);
-    status = t->rank == 0 ? decode(r, session, err) : dw_session_serve(session, err);
+    DW_TRY_GOTO(status, dw_session_create(&session, model, t, pool, chosen, config, err), end);
+    status = t->rank == 0 ? coordinate(context, session, err) : dw_session_serve(session, err);
 end:
     if (status != DW_OK) t->ops->abort(t, status);
     dw_session_destroy(session);
     dw_pool_destroy(pool);
     return status;
+}
+
+static dw_status run_rank(dw_transport *t, void *context, dw_error *err)
+{
+    const run *r = context;
+    const int threads = r->setup->threads > 0 ? r->setup->threads : 1 + t->rank % 3;
+    const dw_kernels *kernels = kernels_of(r->setup, t->rank);
+    if (kernels == NULL) {
+        t->ops->abort(t, DW_RUNTIME);
+        return dw_fail(err, DW_RUNTIME, "this CPU has no %s", r->setup->isa);
+    }
+    return session_on_rank(t, r->task->model, threads, kernels, &r->config, decode, context, err);
 }
 
 void session_run(session_outcome *out, const session_task *task, const session_setup *setup)

@@ -42,6 +42,14 @@ void session_expect_same_rows(const session_outcome *expected, const session_out
 /* The omitted mass has to be the same as well. */
 void session_expect_same(const session_outcome *expected, const session_outcome *actual, const char *what);
 
+/* What the coordinator does with its session; context is the caller's. */
+typedef dw_status session_body(void *context, dw_session *session, dw_error *err);
+
+/* For the rank_body of run_local_ranks: a session on this rank, which rank 0 drives by `coordinate` and the others serve; a rank that fails ends
+   them all. kernels: NULL: best. */
+dw_status session_on_rank(dw_transport *transport, const dw_model *model, int threads, const dw_kernels *kernels,
+                          const dw_session_config *config, session_body *coordinate, void *context, dw_error *err);
+
 /* Whether this CPU runs the instruction set; if not, a line on stderr says that it was not tested. */
 int session_has_isa(const char *isa);
 

@@ -10,15 +10,9 @@
 #include "base/memory.h"
 #include "kernels/f16.h"
 #include "tests/shared/attention_case.h"
+#include "tests/shared/must.h"
 
 enum { MAX_HEADS = 9, MAX_D = 64, MAX_N = 1500, MAX_OUT = MAX_HEADS * MAX_D };
-
-#define MUST(call)                                                                                                             \
-    do {                                                                                                                       \
-        dw_error must_err;                                                                                                     \
-        dw_error *err = &must_err;                                                                                             \
-        cr_assert_eq((call), DW_OK, "%s", must_err.message);                                                                   \
-    } while (0)
 
 /* Attention of the row at n - 1 over the shards of some ranks. cuts: [heads]. */
 static void run_mass(const attention_case *c, const dw_kernels *kernels, int ranks, int threads, int backwards, double epsilon,

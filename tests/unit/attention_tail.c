@@ -9,15 +9,9 @@
 #include "base/memory.h"
 #include "kernels/f16.h"
 #include "tests/shared/attention_case.h"
+#include "tests/shared/must.h"
 
 enum { MAX_HEADS = 9, MAX_D = 64, MAX_N = 1500, MAX_OUT = MAX_HEADS * MAX_D, MAX_WORDS = MAX_HEADS * (1 + 3 * (MAX_D + 1)) };
-
-#define MUST(call)                                                                                                             \
-    do {                                                                                                                       \
-        dw_error must_err;                                                                                                     \
-        dw_error *err = &must_err;                                                                                             \
-        cr_assert_eq((call), DW_OK, "%s", must_err.message);                                                                   \
-    } while (0)
 
 static const int64_t lengths[] = {1, 2, 63, 64, 65, 129, 205, 513, 1500};
 static const int64_t windows[] = {0, 0, 100, 700};

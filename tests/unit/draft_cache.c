@@ -8,15 +8,9 @@
 #include "attention/mean_key.h"
 #include "attention/scan.h"
 #include "base/memory.h"
+#include "tests/shared/must.h"
 
 enum { KV_HEADS = 2, GROUP = 3, HEADS = KV_HEADS * GROUP, D = 16, N = 1000, SUPPORT = 64, TAIL_FIRST = 200, TAIL_END = 600 };
-
-#define MUST(call)                                                                                                             \
-    do {                                                                                                                       \
-        dw_error must_err;                                                                                                     \
-        dw_error *err = &must_err;                                                                                             \
-        cr_assert_eq((call), DW_OK, "%s", must_err.message);                                                                   \
-    } while (0)
 
 static const dw_shard_config shape = {
     .layers = 1, .kv_heads = KV_HEADS, .head_dim = D, .key_type = DW_F32, .value_type = DW_F32, .context = N, .ranks = 1};

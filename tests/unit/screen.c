@@ -9,13 +9,7 @@
 #include "base/memory.h"
 #include "base/pool.h"
 #include "tests/shared/attention_case.h"
-
-#define MUST(call)                                                                                                             \
-    do {                                                                                                                       \
-        dw_error must_err;                                                                                                     \
-        dw_error *err = &must_err;                                                                                             \
-        cr_assert_eq((call), DW_OK, "%s", must_err.message);                                                                   \
-    } while (0)
+#include "tests/shared/must.h"
 
 enum { MAX_OUT = 16 * 128, MAX_HEADS = 16, MAX_KEYS = 1500 };
 
